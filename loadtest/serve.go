@@ -15,12 +15,12 @@ import (
 
 // serveFlags say what is served beside the simulated accounts, and what goes wrong.
 type serveFlags struct {
-	simulate                        simulateFlags
-	config                          string
-	queuePort, tablePort, adminPort int
-	azurite                         bool
-	latency, spread                 time.Duration
-	faults                          []string
+	simulate                                  simulateFlags
+	config                                    string
+	queuePort, tablePort, blobPort, adminPort int
+	azurite                                   bool
+	latency, spread                           time.Duration
+	faults                                    []string
 }
 
 func serveCommand() *cobra.Command {
@@ -28,7 +28,7 @@ func serveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Serve simulated accounts until a signal",
-		Long: `Serve simulated accounts of Azure Queue and Table storage on loopback until a
+		Long: `Serve simulated accounts of Azure Queue, Table and Blob storage on loopback until a
 signal, and write the configuration that reaches them. Everything is in memory
 and gone at the end. Any program that speaks to Azure can use them.
 
@@ -36,7 +36,7 @@ and gone at the end. Any program that speaks to Azure can use them.
 that holds a JSON object of the rates to enforce, each per second, with "none"
 for no limit; what is left out is as published:
   {"queue": 2000, "queueAccount": 20000, "tablePartition": 2000, "tableAccount": 20000,
-   "getCost": 32}
+   "blob": 500, "getCost": 32}
 getCost is what a get of 32 messages costs, 1 or 32. In a list account stands for
 queueAccount and tableAccount.
 
@@ -69,6 +69,7 @@ printed, takes them as JSON (docs/testing.md).
 	flags.StringVar(&f.config, "write-config", "", "write a configuration for both binaries to `FILE`")
 	flags.IntVar(&f.queuePort, "queue-port", 0, "the port of the queue service (default: a free one)")
 	flags.IntVar(&f.tablePort, "table-port", 0, "the port of the table service (default: a free one)")
+	flags.IntVar(&f.blobPort, "blob-port", 0, "the port of the blob service (default: a free one)")
 	flags.IntVar(&f.adminPort, "admin-port", 0, "the port of the admin endpoint (default: a free one)")
 	flags.BoolVar(&f.azurite, "azurite", false,
 		"also serve Azurite's account, by default at Azurite's ports")
@@ -81,11 +82,12 @@ printed, takes them as JSON (docs/testing.md).
 }
 
 // azuriteAccount and azuriteKey are published by Microsoft for every emulator; they open nothing
-// else. The ports are Azurite's of its queue and its table service.
+// else. The ports are Azurite's of its blob, its queue and its table service.
 const (
 	azuriteAccount = "devstoreaccount1"
 	azuriteKey     = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6" +
 		"IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+	azuriteBlobPort  = 10000
 	azuriteQueuePort = 10001
 	azuriteTablePort = 10002
 )
@@ -107,8 +109,11 @@ func (f *serveFlags) start(cmd *cobra.Command) (*simulation, *simserver.Admin, e
 		if !cmd.Flags().Changed("table-port") {
 			f.tablePort = azuriteTablePort
 		}
+		if !cmd.Flags().Changed("blob-port") {
+			f.blobPort = azuriteBlobPort
+		}
 	}
-	s, err := f.simulate.start(f.queuePort, f.tablePort)
+	s, err := f.simulate.start(f.queuePort, f.tablePort, f.blobPort)
 	if err != nil {
 		return nil, nil, err
 	}

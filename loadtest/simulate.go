@@ -60,8 +60,8 @@ type simulation struct {
 	flags *simulateFlags
 }
 
-// start listens on loopback; port 0 is a free one.
-func (f *simulateFlags) start(queuePort, tablePort int) (*simulation, error) {
+// start listens on loopback, for queues, tables and blobs in this order; port 0 is a free one.
+func (f *simulateFlags) start(ports ...int) (*simulation, error) {
 	if err := f.check(); err != nil {
 		return nil, err
 	}
@@ -80,7 +80,11 @@ func (f *simulateFlags) start(queuePort, tablePort int) (*simulation, error) {
 	if s.sim, err = simserver.New(c); err != nil {
 		return nil, err
 	}
-	s.Server, err = s.sim.Listen(loopback(queuePort), loopback(tablePort))
+	addrs := make([]string, len(ports))
+	for i, port := range ports {
+		addrs[i] = loopback(port)
+	}
+	s.Server, err = s.sim.Listen(addrs...)
 	if err != nil {
 		return nil, err
 	}
@@ -158,8 +162,8 @@ func (s *simulation) describe() string {
 		names = append(names[:len(names):len(names)], a.Name)
 	}
 	for _, name := range names {
-		fmt.Fprintf(&b, "%-14s queues %s  tables %s\n", name, s.QueueEndpoint(name),
-			s.TableEndpoint(name))
+		fmt.Fprintf(&b, "%-14s queues %s  tables %s  blobs %s\n", name, s.QueueEndpoint(name),
+			s.TableEndpoint(name), s.BlobEndpoint(name))
 	}
 	return b.String()
 }

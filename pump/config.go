@@ -104,6 +104,8 @@ type Account struct {
 	// TableEndpoint is only needed when it does not follow from Endpoint by
 	// ".queue." becoming ".table.".
 	TableEndpoint string
+	// BlobEndpoint likewise, with ".blob.". Only what keeps blobs needs it.
+	BlobEndpoint string
 	// Credential goes with Endpoint. Default, when the endpoint has no SAS:
 	// azidentity's DefaultAzureCredential.
 	Credential azcore.TokenCredential

@@ -127,6 +127,7 @@ func (d *decoder) account(a *pump.Account) group {
 		{name: "connectionString", to: &a.ConnectionString},
 		{name: "endpoint", to: &a.Endpoint},
 		{name: "tableEndpoint", to: &a.TableEndpoint},
+		{name: "blobEndpoint", to: &a.BlobEndpoint},
 		{name: "name", to: &a.Name},
 		{
 			name: "queues", to: &a.Queues,
@@ -152,6 +153,9 @@ func (d *decoder) account(a *pump.Account) group {
 		case has("connectionString") && has("tableEndpoint"):
 			d.fail(path+".tableEndpoint", "belongs to endpoint, not to connectionString",
 				"write TableEndpoint= into the connection string")
+		case has("connectionString") && has("blobEndpoint"):
+			d.fail(path+".blobEndpoint", "belongs to endpoint, not to connectionString",
+				"write BlobEndpoint= into the connection string")
 		case a.Credential != nil && (has("connectionString") || strings.Contains(a.Endpoint, "?")):
 			d.fail(path+".identity", "stands beside a key or a shared access signature",
 				"keep one of the two")

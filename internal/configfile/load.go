@@ -48,7 +48,8 @@ var secret = regexp.MustCompile(`(?i)\baccountkey\s*=\s*([^;\s]{16,})|\bsig=([^;
 // as written and unescaped.
 func (f *File) Secrets() (out []string) {
 	for _, a := range f.Config.Accounts {
-		texts := a.ConnectionString + ";" + a.Endpoint + ";" + a.TableEndpoint
+		texts := a.ConnectionString + ";" + a.Endpoint + ";" + a.TableEndpoint + ";" +
+			a.BlobEndpoint
 		for _, m := range secret.FindAllStringSubmatch(texts, -1) {
 			out = append(out, m[1]+m[2])
 			if plain, err := url.QueryUnescape(m[2]); err == nil && plain != m[2] {

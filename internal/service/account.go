@@ -42,6 +42,11 @@ func (a *account) Table(name string) storage.Table {
 	return &table{name: name, handles: handles[storage.Table]{of: a, open: open}}
 }
 
+func (a *account) Container(name string) storage.Container {
+	open := func(o *opened) storage.Container { return o.Container(name) }
+	return &container{name: name, handles: handles[storage.Container]{of: a, open: open}}
+}
+
 func (a *account) Queues(ctx context.Context, prefix string) (names []string, err error) {
 	of := a.now.Load()
 	if names, err = of.Queues(ctx, prefix); a.another(of, err) {
@@ -63,14 +68,14 @@ func (a *account) another(of *opened, err error) bool {
 	return a.now.Load() != of
 }
 
-// handles gives a queue or table of an account by the present credential.
+// handles gives a queue, table or container of an account by the present credential.
 type handles[T any] struct {
 	of   *account
 	open func(*opened) T
 	kept atomic.Pointer[handle[T]]
 }
 
-// handle is a queue or table of an account as it was opened.
+// handle is a queue, table or container of an account as it was opened.
 type handle[T any] struct {
 	of *opened
 	it T
@@ -206,11 +211,54 @@ func (t *table) Transact(ctx context.Context, writes []storage.Write) ([]storage
 // Query does not repeat itself: yielded rows must not come twice. Its caller's retry finds the
 // present credential.
 func (t *table) Query(ctx context.Context, q storage.Query) iter.Seq2[storage.Entity, error] {
-	return func(yield func(storage.Entity, error) bool) {
-		h := t.current()
-		for e, err := range h.it.Query(ctx, q) {
-			_ = t.of.another(h.of, err)
-			if !yield(e, err) {
+	return repeatless(&t.handles, func(it storage.Table) iter.Seq2[storage.Entity, error] {
+		return it.Query(ctx, q)
+	})
+}
+
+type container struct {
+	name string
+	handles[storage.Container]
+}
+
+func (c *container) Name() string { return c.name }
+
+func (c *container) Create(ctx context.Context) error {
+	return c.do(func(it storage.Container) error { return it.Create(ctx) })
+}
+
+func (c *container) Put(
+	ctx context.Context, name string, body []byte, metadata map[string]string,
+) error {
+	return c.do(func(it storage.Container) error { return it.Put(ctx, name, body, metadata) })
+}
+
+func (c *container) Get(
+	ctx context.Context, name string, offset, length int64,
+) (storage.Blob, error) {
+	return give(&c.handles, func(it storage.Container) (storage.Blob, error) {
+		return it.Get(ctx, name, offset, length)
+	})
+}
+
+func (c *container) Delete(ctx context.Context, name string) error {
+	return c.do(func(it storage.Container) error { return it.Delete(ctx, name) })
+}
+
+// List does not repeat itself, as Query of a table.
+func (c *container) List(ctx context.Context, prefix, from string) iter.Seq2[storage.Blob, error] {
+	return repeatless(&c.handles, func(it storage.Container) iter.Seq2[storage.Blob, error] {
+		return it.List(ctx, prefix, from)
+	})
+}
+
+// repeatless is give for a request that gives a sequence.
+func repeatless[T, R any](hs *handles[T], of func(T) iter.Seq2[R, error]) iter.Seq2[R, error] {
+	return func(yield func(R, error) bool) {
+		h := hs.current()
+		for got, err := range of(h.it) {
+			_ = hs.of.another(h.of, err)
+			if !yield(got, err) {
 				return
 			}
 		}

@@ -56,8 +56,8 @@ func open(a pump.Account) (storage.Account, error) { return azure.Open(options(a
 func options(a pump.Account) azure.Options {
 	return azure.Options{
 		Name: a.Name, ConnectionString: a.ConnectionString, Endpoint: a.Endpoint,
-		TableEndpoint: a.TableEndpoint, Credential: a.Credential, AllowHTTP: a.AllowHTTP,
-		ServiceVersion: a.ServiceVersion,
+		TableEndpoint: a.TableEndpoint, BlobEndpoint: a.BlobEndpoint, Credential: a.Credential,
+		AllowHTTP: a.AllowHTTP, ServiceVersion: a.ServiceVersion,
 	}
 }
 
@@ -119,7 +119,8 @@ func (k *Keys) opened(by pump.Account) (o *opened, place string, err error) {
 // differ reports whether accounts are opened in different ways.
 func differ(x, y pump.Account) bool {
 	return x.ConnectionString != y.ConnectionString || x.Endpoint != y.Endpoint ||
-		x.TableEndpoint != y.TableEndpoint || x.Credential != y.Credential
+		x.TableEndpoint != y.TableEndpoint || x.BlobEndpoint != y.BlobEndpoint ||
+		x.Credential != y.Credential
 }
 
 func (k *Keys) take(changed map[*account]*opened) {

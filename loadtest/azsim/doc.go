@@ -1,11 +1,11 @@
-// Package azsim simulates Azure Queue and Table storage: a real protocol server in memory, to be
-// steered by tests.
+// Package azsim simulates Azure Queue and Table storage, and of Blob storage what a pump uses: a
+// real protocol server in memory, to be steered by tests.
 //
 // A [Sim] holds any number of storage accounts. Programs reach them with their ordinary Azure
 // clients, unchanged: without sockets through [Sim.Transport] (an azcore policy.Transporter and
 // http.RoundTripper), by TCP through [Sim.Listen], or by any other way through [Sim.QueueHandler]
-// and [Sim.TableHandler]. Credentials are really verified: SharedKey, SharedKeyLite, service and
-// account SAS, stored access policies; any bearer token is taken.
+// and [Sim.TableHandler]. Credentials are really verified: SharedKey,
+// SharedKeyLite, service and account SAS, stored access policies; any bearer token is taken.
 //
 // The addresses in [Sim.ConnectionString] look like Azure's and are served by [Sim.Transport]
 // alone: a client without it would ask the real Azure. Over TCP use [Server.ConnectionString]. For

@@ -40,10 +40,10 @@ const (
 // matching field matches everything.
 type Rule struct {
 	Account    string   // account name
-	Service    string   // "queue" or "table"
+	Service    string   // "queue", "table" or "blob"
 	Operations []string // names as in RequestCount.Operation
-	Object     string   // queue or table name
-	Partition  string   // partition key; requests of queues and of whole tables have none
+	Object     string   // queue, table or container
+	Partition  string   // partition key, or blob; requests of queues and of whole tables have none
 	Instance   string   // client, see Transport.As; by TCP its User-Agent
 	UserAgent  string   // a part of the header
 
@@ -138,7 +138,7 @@ func (r Rule) check() error {
 		return fmt.Errorf("probability %g is not in 0 to 1", r.Probability)
 	case r.Skip < 0 || r.First < 0 || r.Every < 0:
 		return fmt.Errorf("negative count")
-	case r.Service != "" && r.Service != string(queueService) && r.Service != string(tableService):
+	case !slices.Contains([]service{"", queueService, tableService, blobService}, service(r.Service)):
 		return fmt.Errorf("unknown service %q", r.Service)
 	case r.Status != 0 && (r.Status < 200 || r.Status > 599):
 		return fmt.Errorf("status %d cannot be answered", r.Status)
@@ -270,7 +270,8 @@ func (s *Sim) plan(instance string, r *request, op *operation) plan {
 	return p
 }
 
-// Latency is how long the requests of each service take, as Config.Latency says; 0: no time. Spread
+// Latency is how long the requests of each service take, as Config.Latency says, those of blobs as
+// those of queues; 0: no time. Spread
 // is how much more the seed adds at most; 0: half of the latency, two microseconds at least.
 type Latency struct{ Queue, Table, Spread time.Duration }
 

@@ -190,7 +190,7 @@ func TestARulePrintsWhatItDoes(t *testing.T) {
 	if got := s.Faults(); got != want {
 		t.Errorf("got %s\nwant %s", got, want)
 	}
-	for _, r := range []Rule{{}, {Fault: "nosuch"}, {Fault: DelayAfter}, {Fault: Answer, Probability: 2}, {Fault: Answer, Skip: -1}, {Fault: Answer, Service: "blob"}, {Fault: Answer, Status: 99}} {
+	for _, r := range []Rule{{}, {Fault: "nosuch"}, {Fault: DelayAfter}, {Fault: Answer, Probability: 2}, {Fault: Answer, Skip: -1}, {Fault: Answer, Service: "file"}, {Fault: Answer, Status: 99}} {
 		func() {
 			defer func() {
 				if recover() == nil {

@@ -23,6 +23,9 @@ type Limits struct {
 	QueueAccount   Rate // messages of all queues of an account; published: 20,000
 	TablePartition Rate // entities of one partition of a table; published: 2,000
 	TableAccount   Rate // transactions of all tables of an account; published: 20,000
+	// Blob is requests of one blob; published: 500. An account's requests to blobs count for
+	// QueueAccount, as messages do.
+	Blob Rate
 
 	// GetCost is what getting or peeking 32 messages costs: 32 (each message counts; the default)
 	// or 1 (the request counts). The published page says "messages per second" and leaves it open.
@@ -61,6 +64,7 @@ func PublishedLimits() Limits { return Limits{}.filled() }
 func NoLimits() Limits {
 	return Limits{
 		Queue: Unlimited, QueueAccount: Unlimited, TablePartition: Unlimited, TableAccount: Unlimited,
+		Blob: Unlimited,
 	}.filled()
 }
 
@@ -74,6 +78,7 @@ func (l Limits) filled() Limits {
 	fill(&l.QueueAccount, 20_000)
 	fill(&l.TablePartition, 2_000)
 	fill(&l.TableAccount, 20_000)
+	fill(&l.Blob, 500)
 	if l.GetCost == 0 {
 		l.GetCost = maxMessages
 	}
@@ -89,7 +94,7 @@ func (l Limits) filled() Limits {
 // ParseLimits reads the JSON form of Limits:
 //
 //	{"queue": 2000, "queueAccount": 20000, "tablePartition": 2000, "tableAccount": "none",
-//	 "getCost": 32, "queryCost": 1, "burst": "100ms", "retryAfter": "1s", "timedOut": 0}
+//	 "blob": 500, "getCost": 32, "queryCost": 1, "burst": "100ms", "retryAfter": "1s", "timedOut": 0}
 //
 // Every field may be left out. The error names the field that is wrong.
 func ParseLimits(data []byte) (Limits, error) {
@@ -152,6 +157,7 @@ var limitsFields = []limitsField{
 	rateField("queueAccount", func(l *Limits) *Rate { return &l.QueueAccount }),
 	rateField("tablePartition", func(l *Limits) *Rate { return &l.TablePartition }),
 	rateField("tableAccount", func(l *Limits) *Rate { return &l.TableAccount }),
+	rateField("blob", func(l *Limits) *Rate { return &l.Blob }),
 	costField("getCost", maxMessages, func(l *Limits) *int { return &l.GetCost }),
 	costField("queryCost", 1000, func(l *Limits) *int { return &l.QueryCost }),
 	durationField("burst", time.Millisecond, func(l *Limits) *time.Duration { return &l.Burst }),
@@ -238,7 +244,7 @@ func (r Rate) MarshalJSON() ([]byte, error) {
 
 // validate refuses what a Go program may put into the struct but no file can.
 func (l Limits) validate() error {
-	for _, r := range []Rate{l.Queue, l.QueueAccount, l.TablePartition, l.TableAccount} {
+	for _, r := range []Rate{l.Queue, l.QueueAccount, l.TablePartition, l.TableAccount, l.Blob} {
 		if math.IsNaN(float64(r)) || math.IsInf(float64(r), 0) {
 			return fmt.Errorf("limits: a rate is %v; use Unlimited for none", float64(r))
 		}
@@ -339,8 +345,8 @@ func (bs *buckets) partition(name string, r Rate, burst time.Duration, now int64
 
 // limiter is the limits of an account and what is used of them.
 type limiter struct {
-	Limits       // with every default filled in
-	queue, table buckets
+	Limits             // with every default filled in
+	queue, table, blob buckets
 }
 
 // SetLimits changes the limits of all accounts for requests that come from now on; nothing is used
@@ -354,6 +360,7 @@ func (s *Sim) SetLimits(l Limits) error {
 		n := &limiter{Limits: l}
 		n.queue.account, n.table.account = newBucket(l.QueueAccount, l.Burst),
 			newBucket(l.TableAccount, l.Burst)
+		n.blob.account = n.queue.account
 		a.limiter.Store(n)
 	}
 	return nil
@@ -370,8 +377,11 @@ type charge struct {
 func (s *Sim) admit(r *request, op *operation) (charge, *reply) {
 	l := r.account.limiter.Load()
 	bs, partitionRate := &l.queue, l.Queue
-	if r.service == tableService {
+	switch r.service {
+	case tableService:
 		bs, partitionRate = &l.table, l.TablePartition
+	case blobService:
+		bs, partitionRate = &l.blob, l.Blob
 	}
 	now := time.Now().UnixNano()
 	cost := max(op.cost, 1)

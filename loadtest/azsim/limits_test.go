@@ -213,7 +213,7 @@ func TestPartitionBucketsAreBounded(t *testing.T) {
 func TestALimitsFileIsReadAndItsErrorsNameTheField(t *testing.T) {
 	l, err := ParseLimits([]byte(`{"queue": 500, "tableAccount": "none", "getCost": 1, "burst": "2s", "retryAfter": "1s", "timedOut": 0.5}`))
 	want := Limits{
-		Queue: 500, QueueAccount: 20000, TablePartition: 2000, TableAccount: Unlimited,
+		Queue: 500, QueueAccount: 20000, TablePartition: 2000, TableAccount: Unlimited, Blob: 500,
 		GetCost: 1, QueryCost: 1, Burst: 2 * time.Second, RetryAfter: time.Second, TimedOut: 0.5,
 	}
 	if err != nil || l != want {

@@ -94,27 +94,30 @@ func (h handler) call(req *http.Request) *call {
 
 // Server is a Sim served on TCP.
 type Server struct {
-	sim          *Sim
-	queue, table net.Listener
-	servers      []*http.Server
-	done         sync.WaitGroup
+	sim                *Sim
+	queue, table, blob net.Listener
+	servers            []*http.Server
+	done               sync.WaitGroup
 }
 
-// Listen serves both services on loopback TCP. Addresses are like "127.0.0.1:0"; "" means that one.
-// Other addresses than loopback are refused: anything may be put into the accounts, and their keys
-// can be derived.
-func (s *Sim) Listen(queueAddr, tableAddr string) (*Server, error) {
-	queue, err := listenLoopback(queueAddr)
-	if err != nil {
-		return nil, fmt.Errorf("azsim: queue service: %w", err)
+// Listen serves the services for queues, tables and blobs on loopback TCP, at addresses in this
+// order. They are like "127.0.0.1:0"; "" means that one, and so does one that is left out. Other
+// addresses than loopback are refused: anything may be put into the accounts, and their keys can be
+// derived.
+func (s *Sim) Listen(addrs ...string) (*Server, error) {
+	srv := &Server{sim: s}
+	addrs = append(addrs, "", "", "")
+	for i, of := range []struct {
+		service service
+		at      *net.Listener
+	}{{queueService, &srv.queue}, {tableService, &srv.table}, {blobService, &srv.blob}} {
+		l, err := listenLoopback(addrs[i])
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("azsim: %s service: %w", of.service, err), srv.Close())
+		}
+		*of.at = l
+		srv.serve(l, handler{s, of.service})
 	}
-	table, err := listenLoopback(tableAddr)
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("azsim: table service: %w", err), queue.Close())
-	}
-	srv := &Server{sim: s, queue: queue, table: table}
-	srv.serve(queue, s.QueueHandler())
-	srv.serve(table, s.TableHandler())
 	return srv, nil
 }
 
@@ -154,6 +157,11 @@ func (srv *Server) TableEndpoint(account string) string {
 	return "http://" + srv.TableAddr() + "/" + account
 }
 
+// BlobEndpoint is the URL of an account's blob service, path style.
+func (srv *Server) BlobEndpoint(account string) string {
+	return "http://" + srv.blob.Addr().String() + "/" + account
+}
+
 // ConnectionString returns the connection string of an account, "" if the account does not exist.
 func (srv *Server) ConnectionString(account string) string {
 	key := srv.sim.Key(account)
@@ -161,7 +169,8 @@ func (srv *Server) ConnectionString(account string) string {
 		return ""
 	}
 	return "DefaultEndpointsProtocol=http;AccountName=" + account + ";AccountKey=" + key +
-		";QueueEndpoint=" + srv.QueueEndpoint(account) + ";TableEndpoint=" + srv.TableEndpoint(account)
+		";QueueEndpoint=" + srv.QueueEndpoint(account) + ";TableEndpoint=" + srv.TableEndpoint(account) +
+		";BlobEndpoint=" + srv.BlobEndpoint(account)
 }
 
 // Close stops serving and breaks the connections that are open. What the

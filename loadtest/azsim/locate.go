@@ -23,7 +23,8 @@ func locate(c *call) (account string, svc service, path, base string) {
 	}
 	if first, rest, ok := strings.Cut(c.host, "."); ok {
 		label, _, _ := strings.Cut(rest, ".")
-		if s := service(strings.ToLower(label)); s == queueService || s == tableService {
+		if s := service(strings.ToLower(label)); s == queueService || s == tableService ||
+			s == blobService {
 			if svc == "" || svc == s {
 				return strings.ToLower(first), s, path, scheme + c.host
 			}
@@ -37,15 +38,18 @@ func locate(c *call) (account string, svc service, path, base string) {
 }
 
 // serviceByHost guesses the service of a path-style URL that reached a
-// Transport, which serves both: by the emulators' customary ports or a host
+// Transport, which serves all: by the emulators' customary ports or a host
 // named after the service; else the queue service.
 func serviceByHost(host string) service {
 	name, port, err := net.SplitHostPort(host)
 	if err != nil {
 		name = host
 	}
-	if port == "10002" || strings.HasPrefix(name, "table.") {
+	switch {
+	case port == "10002" || strings.HasPrefix(name, "table."):
 		return tableService
+	case port == "10000" || strings.HasPrefix(name, "blob."):
+		return blobService
 	}
 	return queueService
 }

@@ -179,12 +179,8 @@ func (r *request) refused(code string) *reply {
 }
 
 func (r *request) checkAccountScope(op *operation, t sasToken) *reply {
-	letter := "q"
-	if r.service == tableService {
-		letter = "t"
-	}
 	switch {
-	case !strings.Contains(r.query.Get("ss"), letter):
+	case !strings.Contains(r.query.Get("ss"), string(r.service[:1])):
 		return r.refused("AuthorizationServiceMismatch")
 	case op.resource == 0 || !strings.Contains(r.query.Get("srt"), string(op.resource)):
 		return r.refused("AuthorizationResourceTypeMismatch")

@@ -218,8 +218,11 @@ var errShortBody = errors.New("azsim: the request's body broke off")
 // broke off; a reply, if the body is refused.
 func (r *request) readBody(c *call) (*reply, error) {
 	limit, named := int64(maxQueueBody), "65536"
-	if r.service == tableService {
+	switch r.service {
+	case tableService:
 		limit, named = maxTableBody, "4194304"
+	case blobService:
+		limit, named = maxBlobBody, itoa(maxBlobBody)
 	}
 	switch {
 	case c.length < 0:
@@ -329,6 +332,7 @@ var (
 	serverNames = map[service][]string{
 		queueService: {"Windows-Azure-Queue/1.0 Microsoft-HTTPAPI/2.0"},
 		tableService: {"Windows-Azure-Table/1.0 Microsoft-HTTPAPI/2.0"},
+		blobService:  {"Windows-Azure-Blob/1.0 Microsoft-HTTPAPI/2.0"},
 	}
 	zeroLength = []string{"0"}
 )

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// This file is the seam between the core, which owns everything that both services share (accounts,
-// the wire, authorisation, limits, faults, counters, the service properties), and the two services,
+// This file is the seam between the core, which owns everything that the services share (accounts,
+// the wire, authorisation, limits, faults, counters, the service properties), and the services,
 // which own the meaning of operations. The way of a request:
 //
 //	core:    find account and service, read the body within its bound, check x-ms-version
@@ -17,15 +17,16 @@ import (
 //	backend: operation.run: carry it out
 //	core:    charge what was served, common headers, travel back, count
 //
-// The core makes an account's table service with newTableStore(a *account) (table_store.go) and its
-// queue service with newQueueStore(a *account).
+// The core makes an account's services with newTableStore(a *account) (table_store.go),
+// newQueueStore(a *account) and newBlobStore(a *account).
 
-// service names one of the two services of an account.
+// service names one of the services of an account.
 type service string
 
 const (
 	queueService service = "queue"
 	tableService service = "table"
+	blobService  service = "blob"
 )
 
 // request is one request after the core has read it: the account found, the account's name taken
@@ -86,8 +87,9 @@ type looked struct {
 type operation struct {
 	// "PutMessage", "InsertEntity", "Batch", ...: the REST reference's names without spaces
 	name   string
-	object string // queue or table; "" for operations of the account
-	// what a partition's limit is counted on: the queue, or table, "\x00" and partition key; or ""
+	object string // queue, table or container; "" for operations of the account
+	// what a partition's limit is counted on: the queue, or table, "\x00" and partition key, or
+	// container, "\x00" and blob; or ""
 	partition string
 	cost      int // messages or entities that the published limits count; 0 counts as 1
 
@@ -96,7 +98,7 @@ type operation struct {
 	// SAS.
 	permission        string // service SAS, and the permissions of a stored access policy
 	accountPermission string // account SAS
-	// account SAS resource type: 's' service, 'c' queue or table, 'o' message or entity
+	// account SAS resource type: 's' service, 'c' queue, table, container; 'o' what is in it
 	resource byte
 
 	// table service: partition and row keys addressed, for SAS key ranges; nil for queries and tables
@@ -136,13 +138,17 @@ type account struct {
 }
 
 // stores are what an account holds.
-type stores struct{ queues, tables backend }
+type stores struct{ queues, tables, blobs backend }
 
 func (a *account) backend(of service) backend {
-	if of == tableService {
-		return a.stores.Load().tables
+	switch stores := a.stores.Load(); of {
+	case tableService:
+		return stores.tables
+	case blobService:
+		return stores.blobs
+	default:
+		return stores.queues
 	}
-	return a.stores.Load().queues
 }
 
 // keyRange is the part of a table that a SAS is good for: from (startPK, startRK) to (endPK,

@@ -81,6 +81,9 @@ func (s *Sim) routeService(r *request) (*operation, reply) {
 	if r.service == tableService {
 		kind, props = "Table", &r.account.tableProperties
 	}
+	if r.service == blobService {
+		return nil, unsupported(r) // no client of blobs here asks
+	}
 	op := &operation{cost: 1, resource: 's'}
 	switch {
 	case comp == "properties" && r.method == http.MethodGet:

@@ -36,9 +36,9 @@ type Config struct {
 	// a bubble of virtual time.
 	Ordered bool
 
-	// BeingDeleted is how long the name of a deleted queue or table stays taken (409
-	// QueueBeingDeleted, TableBeingDeleted). 0: 30 s, the least that Azure's documentation names.
-	// Negative: not at all.
+	// BeingDeleted is how long the name of a deleted queue, table or container stays taken (409
+	// QueueBeingDeleted, TableBeingDeleted, ContainerBeingDeleted). 0: 30 s, the least that Azure's
+	// documentation names. Negative: not at all.
 	BeingDeleted time.Duration
 
 	// PopReceiptMismatch answers a well-formed but superseded pop receipt with 400
@@ -134,15 +134,18 @@ func (s *Sim) newAccount(c Account) *account {
 	return a
 }
 
-// Reset takes all queues and tables out of an account, as if they had never been. Requests under
-// way may still act on what is gone. It does nothing for an account that does not exist.
+// Reset takes all queues, tables and containers out of an account, as if they had never been.
+// Requests under way may still act on what is gone. It does nothing for an account that does not
+// exist.
 func (s *Sim) Reset(account string) {
 	if a := s.accounts[account]; a != nil {
 		a.empty()
 	}
 }
 
-func (a *account) empty() { a.stores.Store(&stores{newQueueStore(a), newTableStore(a)}) }
+func (a *account) empty() {
+	a.stores.Store(&stores{newQueueStore(a), newTableStore(a), newBlobStore(a)})
+}
 
 func validAccountName(name string) bool {
 	if len(name) < 3 || len(name) > 24 {

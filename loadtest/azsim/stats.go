@@ -19,7 +19,7 @@ type Stats struct {
 // RequestCount is the number of requests that had one kind of answer.
 type RequestCount struct {
 	Account   string // "" if the request named none that exists
-	Service   string // "queue" or "table"
+	Service   string // "queue", "table" or "blob"
 	Operation string // "PutMessage", ...; "" if the request was none
 	// the server's, even if a fault kept it from the client; 0: given up before it acted
 	Status int

@@ -49,10 +49,17 @@ var messages = map[string]string{
 	"InvalidQueryParameterValue": "Value for one of the query parameters specified in " +
 		"the request URI is invalid.",
 	// the service's spelling
-	"InvalidResourceName":        "The specifed resource name contains invalid characters.",
-	"InvalidUri":                 "The requested URI does not represent any resource on the server.",
-	"InvalidXmlDocument":         "XML specified is not syntactically valid.",
-	"InvalidXmlNodeValue":        "The value for one of the XML nodes is not in the correct format.",
+	"InvalidResourceName":    "The specifed resource name contains invalid characters.",
+	"InvalidUri":             "The requested URI does not represent any resource on the server.",
+	"InvalidXmlDocument":     "XML specified is not syntactically valid.",
+	"InvalidXmlNodeValue":    "The value for one of the XML nodes is not in the correct format.",
+	"BlobNotFound":           "The specified blob does not exist.",
+	"ContainerAlreadyExists": "The specified container already exists.",
+	"ContainerBeingDeleted":  "The specified container is being deleted.",
+	"ContainerNotFound":      "The specified container does not exist.",
+	"InvalidRange": "The range specified is invalid for the current size " +
+		"of the resource.",
+	"MissingRequiredHeader":      "An HTTP header that's mandatory for this request is not specified.",
 	"MessageNotFound":            "The specified message does not exist.",
 	"MetadataTooLarge":           "The metadata specified exceeds the maximum allowed limit (8KB).",
 	"MissingContentLengthHeader": "The Content-Length header was not specified.",
@@ -80,9 +87,9 @@ var messages = map[string]string{
 }
 
 // fail makes the answer to a request that went wrong, in the form of its
-// service: XML for queues (AZURE.md A1), for tables JSON (A4), or OData's XML
-// where the request speaks XML. Only the queue service has room for extra
-// elements and sends x-ms-error-code. An empty message takes the code's own.
+// service: XML for queues and blobs (AZURE.md A1), for tables JSON (A4), or OData's XML
+// where the request speaks XML. Only those two have room for extra
+// elements and send x-ms-error-code. An empty message takes the code's own.
 func (r *request) fail(status int, code, message string, extra ...element) reply {
 	if message == "" {
 		message = messages[code]

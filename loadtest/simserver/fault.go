@@ -177,6 +177,10 @@ var operations = map[string][]string{
 		"QueryTables", "GetTableACL", "SetTableACL", "GetTableServiceProperties",
 		"SetTableServiceProperties", "GetTableServiceStats",
 	},
+	"blob": {
+		"PutBlob", "GetBlob", "GetBlobProperties", "DeleteBlob", "ListBlobs", "CreateContainer",
+		"DeleteContainer",
+	},
 }
 
 // check refuses a fault that could never do what it says; accounts are the served ones.
@@ -211,7 +215,7 @@ func (f Fault) check(accounts []string) error {
 }
 
 func (f Fault) checkOperations(k kind) error {
-	known := slices.Concat(operations["queue"], operations["table"])
+	known := slices.Concat(operations["queue"], operations["table"], operations["blob"])
 	if f.Service != "" {
 		known = operations[f.Service]
 	}

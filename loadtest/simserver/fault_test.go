@@ -187,7 +187,7 @@ func TestOperationsAreThoseOfTheSimulator(t *testing.T) {
 		}
 	}
 	slices.Sort(named)
-	known := slices.Sorted(slices.Values(slices.Concat(operations["queue"], operations["table"])))
+	known := slices.Sorted(slices.Values(slices.Concat(operations["queue"], operations["table"], operations["blob"])))
 	if diff := cmp.Diff(slices.Compact(named), known); diff != "" {
 		t.Error(diff)
 	}

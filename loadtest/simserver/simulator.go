@@ -99,8 +99,8 @@ func (s *Simulator) CurrentLatency() azsim.Latency {
 }
 
 // Listen is azsim.Sim.Listen; the admin endpoint then tells connection strings.
-func (s *Simulator) Listen(queueAddr, tableAddr string) (*azsim.Server, error) {
-	srv, err := s.Sim.Listen(queueAddr, tableAddr)
+func (s *Simulator) Listen(addrs ...string) (*azsim.Server, error) {
+	srv, err := s.Sim.Listen(addrs...)
 	if err != nil {
 		return nil, err
 	}

@@ -47,6 +47,8 @@ type hosted interface {
 	Endpoint() string
 }
 
+type blobHosted interface{ BlobHost() (string, error) }
+
 // patient is one account under examination. Only its own goroutine uses it, until all have ended.
 type patient struct {
 	c     *checkup
@@ -114,7 +116,13 @@ func (p *patient) lookUp(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, dateTimeout)
 	defer cancel()
 	queue, table := s.Hosts()
-	for _, h := range []hostAddress{{service: "queue", host: queue}, {service: "table", host: table}} {
+	hosts := []hostAddress{{service: "queue", host: queue}, {service: "table", host: table}}
+	if s, ok := storage.As[blobHosted](p.of.Storage); ok && len(p.c.o.Containers) > 0 {
+		// Private endpoints are one a service. Why an address is not known, tryBlobs says.
+		host, _ := s.BlobHost()
+		hosts = append(hosts, hostAddress{service: "blob", host: host})
+	}
+	for _, h := range hosts {
 		if h.host == "" || numeric(h.host) || local(h.host) || proxied(h.host) {
 			continue
 		}
@@ -210,15 +218,20 @@ func (c *checkup) saysUnused(p *patient) (there bool) {
 
 // newSignature is the command that makes a shared access signature that may do everything.
 func (p *patient) newSignature() string {
+	services := "qt"
+	if len(p.c.o.Containers) > 0 {
+		services = "bqt"
+	}
 	return "az storage account generate-sas --account-name " + p.of.Name +
-		" --services qt --resource-types sco --permissions rwdlacup --https-only --expiry DATE"
+		" --services " + services +
+		" --resource-types sco --permissions rwdlacup --https-only --expiry DATE"
 }
 
 // signature tells of a shared access signature that ends soon.
 func (c *checkup) signature(p *patient) {
 	ends := azure.Options{
 		ConnectionString: p.of.ConnectionString, Endpoint: p.of.Endpoint,
-		TableEndpoint: p.of.TableEndpoint,
+		TableEndpoint: p.of.TableEndpoint, BlobEndpoint: p.of.BlobEndpoint,
 	}.SignatureEnds()
 	left := ends.Sub(p.now())
 	if ends.IsZero() || left >= azure.EndsSoon || p.everything {

@@ -111,6 +111,8 @@ type Options struct {
 	Out string
 	// Config is the path of the configuration, for the commands that mend. Default pump.yaml.
 	Config string
+	// Containers are those that the workload keeps blobs in; without one, blobs are not tried.
+	Containers []string
 	// Locate tells where in the configuration a [pump.ConfigError] has its cause. It may be nil.
 	Locate func(err error) error
 

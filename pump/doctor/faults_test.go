@@ -87,6 +87,14 @@ var faults = []fault{
 		want:  []string{"error account accountb"}, says: "does not answer", mends: "curl",
 	},
 	{
+		name: "an account that refuses blobs, where blobs are kept",
+		plant: func(_ *testing.T, c *clinic) {
+			c.o.Containers = []string{"test-bodies"}
+			c.Sim.Inject(azsim.Rule{Account: "accountb", Service: "blob", Operations: []string{"PutBlob"}, Fault: azsim.Answer, Status: 403, Code: "AuthorizationPermissionMismatch"})
+		},
+		want: []string{"error rights accountb"}, says: "put blobs", mends: "Storage Blob Data Contributor",
+	},
+	{
 		name:  "a control account that does not answer",
 		plant: func(_ *testing.T, c *clinic) { c.Sim.Hang("accounta", true) },
 		want:  []string{"error account accounta"}, says: "does not answer", mends: "curl",

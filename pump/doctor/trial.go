@@ -79,6 +79,9 @@ func (p *patient) try(ctx context.Context) {
 	if p.silent == nil {
 		allowed = p.tryTable(trial) || allowed
 	}
+	if p.silent == nil {
+		p.tryBlobs(trial)
+	}
 	p.everything = !allowed && len(p.refused) > 0
 }
 
@@ -203,6 +206,33 @@ func (p *patient) tryTable(ctx context.Context) (allowed bool) {
 	return true
 }
 
+// trialBlob has the same name for all doctors, so that the next one removes what was left over.
+const trialBlob = "doctor"
+
+// tryBlobs makes the workload's containers, as the workload would, and puts a blob into each, reads
+// and removes it.
+func (p *patient) tryBlobs(ctx context.Context) {
+	for _, name := range p.c.o.Containers {
+		box := p.of.Storage.Container(name)
+		err := box.Create(ctx)
+		if storage.Is(err, storage.Invalid) {
+			mend := "mend " + p.c.o.Config + ": give the account's blobEndpoint"
+			p.c.find(CheckConfiguration, Error, p.of.Name, mend, "its blobs cannot be reached: %v", err)
+			return
+		}
+		if !p.step("make containers", err) {
+			return
+		}
+		p.step("put blobs", box.Put(ctx, trialBlob, []byte("the doctor's own"), nil))
+		_, err = box.Get(ctx, trialBlob, 0, 1)
+		p.step("read blobs", err)
+		for _, err := range box.List(ctx, trialBlob, "") {
+			p.step("list blobs", err)
+		}
+		p.step("delete blobs", box.Delete(ctx, trialBlob))
+	}
+}
+
 // removeLeftovers removes what interrupted doctors have left. It ignores failures.
 func (p *patient) removeLeftovers(ctx context.Context) {
 	prefix := p.c.cfg.Workload + trialQueue
@@ -236,6 +266,9 @@ func (p *patient) removeLeftovers(ctx context.Context) {
 // needed are the operations without which work stands still. A credential without the others is
 // enough if the queues and the table exist.
 var needed = []string{
+	"put blobs",
+	"read blobs",
+	"delete blobs",
 	"read messages",
 	"put messages",
 	"get messages",
@@ -277,6 +310,9 @@ func (p *patient) say() {
 	mend := fmt.Sprintf("az role assignment create --assignee ID --role 'Storage Queue Data "+
 		"Contributor' --scope $(az storage account show --name %s --query id --output tsv), "+
 		"and the same for 'Storage Table Data Contributor'", name)
+	if strings.Contains(strings.Join(refused, " "), "blobs") {
+		mend += " and 'Storage Blob Data Contributor'"
+	}
 	if signed := p.of.ConnectionString + p.of.Endpoint; strings.Contains(signed, "sig=") {
 		mend = p.newSignature()
 	}

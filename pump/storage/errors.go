@@ -21,10 +21,10 @@ const (
 	// OperationTimedOut, which an overloaded partition also answers). Slow down.
 	// Nothing guarantees that the request did not take effect.
 	Throttled
-	// Gone: the message (by that receipt) or the row is not there.
+	// Gone: the message (by that receipt), the row or the blob is not there.
 	Gone
-	// Missing: the queue or table itself is not there, is being deleted, or the account is unknown or
-	// disabled. Stop using the queue or table and say so; a consumer never creates it.
+	// Missing: the queue, table or container itself is not there, is being deleted, or the account is
+	// unknown or disabled. Stop using it and say so; a consumer never creates it.
 	Missing
 	// Precondition: the row's ETag is not the one given.
 	Precondition
@@ -59,7 +59,7 @@ type Error struct {
 	Code    Code
 	Op      string // the request: "put", "get", "renew", "write", ...
 	Account string
-	Object  string // queue or table, and for rows the keys
+	Object  string // queue, table or container, and for rows the keys, for blobs the name
 	// Status and Service are the HTTP status and the service's own error code,
 	// zero and empty when no answer was understood.
 	Status  int

@@ -48,11 +48,12 @@ func fixAuth(e *Error, text string) string {
 	case strings.Contains(text, "signature has ended"):
 		return "give another signature"
 	case strings.HasPrefix(e.Service, "Authorization") && strings.Contains(text, "access signature"):
-		return "make a shared access signature of the account with services qt, resource types sco and " +
-			"permissions rwdlacup"
+		return "make a shared access signature of the account with services bqt (qt without blobs), " +
+			"resource types sco and permissions rwdlacup"
 	case strings.HasPrefix(e.Service, "Authorization"):
 		return `give the identity the roles "Storage Queue Data Contributor" and ` +
-			`"Storage Table Data Contributor" on the account; a new assignment takes minutes`
+			`"Storage Table Data Contributor" on the account, and "Storage Blob Data Contributor" if it ` +
+			`holds blobs; a new assignment takes minutes`
 	}
 	return "check the account's key or shared access signature in the configuration, whether it has " +
 		"expired, and this machine's clock"

@@ -1,4 +1,4 @@
-// Package storage is what the pump needs of a queue service and a table
+// Package storage is what the pump needs of a queue, a table and a blob
 // service, written down as a contract. Package storage/azure implements it on
 // Azure Storage; package storage/storagetest holds the one conformance suite
 // that judges every implementation and every server.
@@ -37,9 +37,10 @@ const (
 	MaxVisibility = 7 * 24 * time.Hour // longest invisibility of a message
 	MaxBatch      = 100                // operations in one entity group transaction
 	MaxProperty   = 64 << 10           // bytes of one string (as UTF-16) or binary property
+	MaxBlob       = 256 << 20          // bytes of one Put of a blob in any version of the service
 )
 
-// Account is one storage account: a set of queues and a set of tables behind
+// Account is one storage account: its queues, tables and containers behind
 // one credential and one rate limit.
 type Account interface {
 	// Name is the account's own name, as it stands in logs and metrics.
@@ -48,6 +49,8 @@ type Account interface {
 	Queue(name string) Queue
 	// Table gives a handle; it makes no request and checks nothing.
 	Table(name string) Table
+	// Container gives a handle; it makes no request and checks nothing.
+	Container(name string) Container
 	// Queues lists the names of the account's queues that begin with prefix,
 	// in the service's order, asking page after page.
 	Queues(ctx context.Context, prefix string) ([]string, error)
@@ -220,4 +223,48 @@ const (
 type Write struct {
 	Mode   Mode
 	Entity Entity
+}
+
+// Container is one container of block blobs of an account. Its name follows the rules of a queue's.
+//
+// The name of a blob is 1 to 1,000 characters of [A-Za-z0-9_.~/-], without an empty part, a part
+// "." or "..", and not ending in a dot. Other names are refused as Invalid before a request is
+// made, because the service and what stands before it disagree about escaping them. Blobs whose
+// names begin alike lie together, so what varies first should stand first.
+//
+// In metadata, names are small letters, digits and _, not beginning with a digit, and values are
+// printable ASCII without a blank at their ends; 8 KiB in all.
+type Container interface {
+	Name() string
+
+	// Create makes the container, which nobody can read without a credential; success if it exists.
+	// While an older one of that name is still being deleted the error is Missing.
+	Create(ctx context.Context) error
+
+	// Put writes a whole blob by one request; a blob of that name is replaced with its metadata. A
+	// reader sees the old blob or the new one. After an ambiguous failure the same bytes may be put
+	// again. A body over MaxBlob is TooLarge. Neither body nor metadata is kept after the return.
+	Put(ctx context.Context, name string, body []byte, metadata map[string]string) error
+
+	// Get reads up to length bytes (1 to MaxBlob) from offset on; Blob.Size is the size of the whole
+	// blob. Gone if there is no such blob, Invalid if offset is not within it; an empty blob is read
+	// from 0, and then has neither time nor metadata. Two Gets may be of two versions of the blob.
+	Get(ctx context.Context, name string, offset, length int64) (Blob, error)
+
+	// Delete deletes the blob. Gone if it is not there, also after an earlier, ambiguous Delete.
+	Delete(ctx context.Context, name string) error
+
+	// List yields the blobs whose names begin with prefix and are not below from, in order of their
+	// bytes, with metadata and without bodies, asking page after page. After an error the sequence
+	// ends. A blob that is put or deleted meanwhile may be in it or not.
+	List(ctx context.Context, prefix, from string) iter.Seq2[Blob, error]
+}
+
+// Blob is a blob as a Get or List gave it.
+type Blob struct {
+	Name     string
+	Size     int64     // of the whole blob
+	Modified time.Time // service clock
+	Metadata map[string]string
+	Body     []byte // of a Get: belongs to the caller
 }

@@ -172,7 +172,7 @@ func TestFaultsChangeWhileTheSimulatorServes(t *testing.T) {
 // TestAzuritesAccountIsServed: what knows Azurite's account reaches the simulator.
 func TestAzuritesAccountIsServed(t *testing.T) {
 	t.Parallel()
-	s := serveWith(t, "--accounts", "1", "--azurite", "--queue-port", "0", "--table-port", "0")
+	s := serveWith(t, "--accounts", "1", "--azurite", "--queue-port", "0", "--table-port", "0", "--blob-port", "0")
 	if err := put(s.queue("devstoreaccount1", "work")); err != nil {
 		t.Error(err)
 	}

@@ -211,8 +211,8 @@ func accountWithDefaults(a pump.Account, field string, queues int) (pump.Account
 	if a.Storage == nil {
 		st, err := azure.Open(azure.Options{
 			Name: a.Name, ConnectionString: a.ConnectionString, Endpoint: a.Endpoint,
-			TableEndpoint: a.TableEndpoint, Credential: a.Credential, AllowHTTP: a.AllowHTTP,
-			ServiceVersion: a.ServiceVersion,
+			TableEndpoint: a.TableEndpoint, BlobEndpoint: a.BlobEndpoint, Credential: a.Credential,
+			AllowHTTP: a.AllowHTTP, ServiceVersion: a.ServiceVersion,
 		})
 		if err != nil {
 			e := &pump.ConfigError{Field: field, Problem: err.Error(), Err: err}

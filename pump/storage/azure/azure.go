@@ -17,6 +17,8 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime"
 	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
 	"github.com/Azure/azure-sdk-for-go/sdk/data/aztables"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/blob"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/blockblob"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azqueue/v2"
 
 	"github.com/queuepump/queuepump/pump/storage"
@@ -37,6 +39,9 @@ type Options struct {
 	// turned into ".table.", and Endpoint's SAS. Where that cannot be done (an
 	// address with a port) queues work and tables are refused as Invalid.
 	TableEndpoint string
+	// BlobEndpoint is the blob service, with a default as TableEndpoint has one. Where it is not known
+	// blobs are refused as Invalid.
+	BlobEndpoint string
 
 	// Name is the account's name in logs and metrics. Default: the name in the
 	// connection string, else the first label of the endpoint's host, else (path style)
@@ -115,10 +120,14 @@ type account struct {
 	tableSAS string
 	noTables error // why tables cannot be reached, nil if they can
 
+	blobs   *blockblob.Client
+	blobURL *url.URL // with the SAS, if that is the credential
+	noBlobs error    // why blobs cannot be reached, nil if they can
+
 	tableVersion string // x-ms-version of the requests in a batch
 }
 
-// connect makes the two service clients.
+// connect makes the three service clients.
 func (a *account) connect(o Options, where location, w wire) error {
 	var auth policy.Policy
 	if where.key == "" && where.sas == "" {
@@ -130,7 +139,7 @@ func (a *account) connect(o Options, where location, w wire) error {
 					"credential could be made: %w", err)
 			}
 		}
-		// One policy for both services, so that they share a token. It stands in
+		// One policy for all services, so that they share a token. It stands in
 		// for the SDK's constructors with a credential because that of aztables
 		// refuses plain http even to an emulator.
 		auth = runtime.NewBearerTokenPolicy(cred, []string{storageScope}, &policy.BearerTokenOptions{
@@ -140,27 +149,56 @@ func (a *account) connect(o Options, where location, w wire) error {
 	}
 	// The constructors append their signing policy to the options they are
 	// given, so each gets its own.
-	options := func() azcore.ClientOptions {
+	options := func(version string) azcore.ClientOptions {
 		c := azcore.ClientOptions{
 			Retry:           policy.RetryOptions{MaxRetries: -1},
 			Telemetry:       policy.TelemetryOptions{ApplicationID: "queuepump"},
 			Transport:       w,
 			PerCallPolicies: []policy.Policy{carrier{}},
 		}
-		if o.ServiceVersion != "" {
-			c.PerCallPolicies = append(c.PerCallPolicies, speaks(o.ServiceVersion))
+		if version != "" {
+			c.PerCallPolicies = append(c.PerCallPolicies, speaks(version))
 		}
 		if auth != nil {
 			c.PerRetryPolicies = []policy.Policy{auth}
 		}
 		return c
 	}
-	queueOptions := &azqueue.ClientOptions{ClientOptions: options()}
-	tableOptions := &aztables.ClientOptions{ClientOptions: options()}
+	queueOptions := &azqueue.ClientOptions{ClientOptions: options(o.ServiceVersion)}
+	tableOptions := &aztables.ClientOptions{ClientOptions: options(o.ServiceVersion)}
+	if err := a.connectBlobs(where, &blockblob.ClientOptions{
+		ClientOptions: options(cmp.Or(o.ServiceVersion, sdkBlobVersion)),
+		// A body would wait for an answer before it is sent (azsim/AZURE.md D25).
+		ExpectContinueBehavior: blob.ExpectContinueOptions{Mode: blob.ExpectContinueModeOff},
+	}); err != nil {
+		return err
+	}
 	a.tableURL, a.noTables, a.tableVersion = where.table, where.noTable,
 		cmp.Or(o.ServiceVersion, sdkTableVersion)
 	a.tableSAS = where.tableSAS
 	return a.connectClients(where, queueOptions, tableOptions)
+}
+
+// connectBlobs makes the one client that makes all requests to blobs.
+func (a *account) connectBlobs(where location, o *blockblob.ClientOptions) (err error) {
+	a.noBlobs = where.noBlob
+	if where.blob == "" {
+		return nil
+	}
+	if a.blobURL, err = url.Parse(withSAS(where.blob, where.blobSAS)); err != nil {
+		return a.hide.error(err)
+	}
+	if where.key == "" {
+		a.blobs, err = blockblob.NewClientWithNoCredential(where.blob, o)
+	} else if key, wrong := blob.NewSharedKeyCredential(where.signer, where.key); wrong == nil {
+		a.blobs, err = blockblob.NewClientWithSharedKeyCredential(where.blob, key, o)
+	} else {
+		return errKey
+	}
+	if err != nil {
+		return a.hide.error(err)
+	}
+	return nil
 }
 
 func (a *account) connectClients(
@@ -207,7 +245,7 @@ func (a *account) connectClients(
 	return nil
 }
 
-// storageScope is the audience of both services in every cloud.
+// storageScope is the audience of all services in every cloud.
 const storageScope = "https://storage.azure.com/.default"
 
 var errKey = errors.New("AccountKey is not base64; copy it again from the " +

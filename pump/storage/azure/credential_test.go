@@ -3,6 +3,7 @@ package azure
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -44,7 +45,16 @@ func use(ctx context.Context, a storage.Account) error {
 	for _, e := range t.Query(ctx, storage.Query{}) {
 		err = errors.Join(err, e)
 	}
-	return errors.Join(err, t.Drop(ctx), q.Drop(ctx))
+	box := a.Container("box")
+	err = errors.Join(err, box.Create(ctx), box.Put(ctx, "a/b", []byte("text"), map[string]string{"k": "v"}))
+	b, e := box.Get(ctx, "a/b", 1, 2)
+	if err = errors.Join(err, e); err == nil && string(b.Body) != "ex" {
+		err = fmt.Errorf("a part of the blob is %q", b.Body)
+	}
+	for _, e := range box.List(ctx, "a/", "a/b") {
+		err = errors.Join(err, e)
+	}
+	return errors.Join(err, box.Delete(ctx, "a/b"), t.Drop(ctx), q.Drop(ctx))
 }
 
 func accountSAS(t testing.TB, sim *azsim.Sim, expiry time.Time, permissions string) string {
@@ -52,13 +62,13 @@ func accountSAS(t testing.TB, sim *azsim.Sim, expiry time.Time, permissions stri
 	key, err := aztables.NewSharedKeyCredential("acct", sim.Key("acct"))
 	must(t, err)
 	q, err := aztables.AccountSASSignatureValues{
-		Protocol: aztables.SASProtocolHTTPSandHTTP, ExpiryTime: expiry, Services: "qt", ResourceTypes: "sco", Permissions: permissions,
+		Protocol: aztables.SASProtocolHTTPSandHTTP, ExpiryTime: expiry, Services: "bqt", ResourceTypes: "sco", Permissions: permissions,
 	}.Sign(key)
 	must(t, err)
 	return q.Encode()
 }
 
-func TestSharedAccessSignatureOpensBothServices(t *testing.T) {
+func TestSharedAccessSignatureOpensAllServices(t *testing.T) {
 	t.Parallel()
 	sim := azsim.New(azsim.Config{Accounts: []azsim.Account{{Name: "acct"}}, BeingDeleted: -1})
 	server, err := sim.Listen("", "")
@@ -73,9 +83,9 @@ func TestSharedAccessSignatureOpensBothServices(t *testing.T) {
 	t.Cleanup(client.CloseIdleConnections)
 	for name, o := range map[string]Options{
 		"connection string":                {ConnectionString: "AccountName=acct;SharedAccessSignature=" + sas, Transport: sim.Transport()},
-		"connection string with endpoints": {ConnectionString: "QueueEndpoint=" + server.QueueEndpoint("acct") + ";TableEndpoint=" + server.TableEndpoint("acct") + ";SharedAccessSignature=" + sas, Transport: client},
+		"connection string with endpoints": {ConnectionString: "QueueEndpoint=" + server.QueueEndpoint("acct") + ";TableEndpoint=" + server.TableEndpoint("acct") + ";BlobEndpoint=" + server.BlobEndpoint("acct") + ";SharedAccessSignature=" + sas, Transport: client},
 		"endpoint":                         {Endpoint: "https://acct.queue.core.windows.net/?" + sas, Transport: sim.Transport()},
-		"endpoints":                        {Endpoint: server.QueueEndpoint("acct") + "?" + sas, TableEndpoint: server.TableEndpoint("acct"), Transport: client},
+		"endpoints":                        {Endpoint: server.QueueEndpoint("acct") + "?" + sas, TableEndpoint: server.TableEndpoint("acct"), BlobEndpoint: server.BlobEndpoint("acct"), Transport: client},
 	} {
 		a, err := Open(o)
 		must(t, err)

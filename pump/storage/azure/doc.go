@@ -1,5 +1,5 @@
-// Package azure is the storage contract on Azure Storage: queues through azqueue and tables through
-// aztables.
+// Package azure is the storage contract on Azure Storage: queues through azqueue, tables through
+// aztables and block blobs through azblob.
 //
 // # What the SDK does here and what it does not
 //
@@ -7,6 +7,7 @@
 // policies of the driver carry the bytes. Each call travels with an exchange in its context:
 //
 //	queue.go, table.go    check the arguments, make the body, call the SDK
+//	container.go          the same for blobs, whose addresses it makes
 //	document.go           the body of a put or replacement
 //	exchange.go           the carrier policy puts other bodies into the SDK's request before it is
 //	                      signed

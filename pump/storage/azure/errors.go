@@ -56,12 +56,13 @@ func codeOf(status int, service string, row bool) storage.Code {
 	switch service {
 	case "QueueNotFound", "TableNotFound", // the common case of Missing
 		"QueueBeingDeleted", "TableBeingDeleted", "QueueDisabled", // 409
-		"AccountIsDisabled",     // 403, but no other credential would help
-		"AccountBeingCreated",   // 409
-		"AccountNotFound",       // in no list read; costs nothing
-		"ContainerBeingDeleted": // the common list's word for either
+		"AccountIsDisabled",   // 403, but no other credential would help
+		"AccountBeingCreated", // 409
+		"AccountNotFound",     // in no list read; costs nothing
+		"ContainerNotFound", "ContainerDisabled",
+		"ContainerBeingDeleted": // also the common list's word for queues and tables
 		return storage.Missing
-	case "MessageNotFound", "EntityNotFound":
+	case "MessageNotFound", "EntityNotFound", "BlobNotFound":
 		return storage.Gone
 	case "PopReceiptMismatch":
 		// Documented for a receipt that is no longer the newest, and Azurite's answer. Azure has only

@@ -94,6 +94,17 @@ var answers = []answered{
 	{"table drop", 404, "ResourceNotFound", storage.Missing},
 	{"table query", 404, "ResourceNotFound", storage.Missing},
 	{"table query", 404, "TableNotFound", storage.Missing},
+	{"blob get", 404, "BlobNotFound", storage.Gone},
+	{"blob get", 404, "ContainerNotFound", storage.Missing},
+	{"blob get", 404, "ResourceNotFound", storage.Missing},
+	{"blob get", 404, "", storage.MaybeDone},
+	{"blob put", 404, "ContainerNotFound", storage.Missing},
+	{"blob put", 409, "ContainerBeingDeleted", storage.Missing},
+	{"blob put", 413, "RequestBodyTooLarge", storage.TooLarge},
+	{"blob put", 503, "ServerBusy", storage.Throttled},
+	{"blob delete", 404, "BlobNotFound", storage.Gone},
+	{"blob list", 403, "AuthorizationServiceMismatch", storage.Auth},
+	{"blob create", 409, "ContainerBeingDeleted", storage.Missing},
 	{"table transact", 413, "RequestBodyTooLarge", storage.TooLarge},
 	{"table transact", 404, "TableNotFound", storage.Missing},
 	{"table read", 503, "ServerBusy", storage.Throttled},
@@ -107,6 +118,7 @@ func TestAnswersBecomeCodes(t *testing.T) {
 	t.Parallel()
 	for _, c := range answers {
 		f := &fake{status: c.status, body: xmlError(c.code), header: http.Header{"X-Ms-Request-Id": {"11111111-2222"}}}
+		op := strings.TrimPrefix(strings.TrimPrefix(c.op, "table "), "blob ")
 		if strings.HasPrefix(c.op, "table ") {
 			f.body = jsonError(c.code)
 		} else if c.code != "" {
@@ -117,7 +129,7 @@ func TestAnswersBecomeCodes(t *testing.T) {
 		}
 		err := requests[c.op](t.Context(), openFake(t, f))
 		e, ok := errors.AsType[*storage.Error](err)
-		if !ok || e.Code != c.want || e.Status != c.status || e.Service != c.code || e.Op != strings.TrimPrefix(c.op, "table ") {
+		if !ok || e.Code != c.want || e.Status != c.status || e.Service != c.code || e.Op != op {
 			t.Errorf("%s answered %d %s: %#v, want %s", c.op, c.status, c.code, err, c.want)
 			continue
 		}
@@ -135,6 +147,8 @@ func TestExistingQueueOrTableIsSuccessOfCreate(t *testing.T) {
 	for op, f := range map[string]*fake{
 		"create 201":       {status: 201},
 		"create 204":       {status: 204},
+		"blob create 201":  {status: 201},
+		"blob create 409":  {status: 409, body: xmlError("ContainerAlreadyExists")},
 		"create 409":       {status: 409, body: xmlError("QueueAlreadyExists")},
 		"table create 201": {status: 201, body: `{}`},
 		"table create 204": {status: 204},
@@ -166,6 +180,7 @@ func TestOneRequestPerCall(t *testing.T) {
 				t.Errorf("%s with %d %v: %d requests", op, f.status, f.err, f.calls.Load())
 			}
 			done := f.status == 204 && map[string]bool{"create": true, "drop": true, "clear": true, "delete": true, "table create": true, "table drop": true}[op]
+			done = done || f.status == 202 && op == "blob delete"
 			if done != (err == nil) {
 				t.Errorf("%s with %d %q: %v", op, f.status, f.body, err)
 			}

@@ -59,7 +59,7 @@ func openFake(t testing.TB, f *fake) storage.Account {
 var testReceipt = storage.Receipt{ID: "f7bff1d3-3b0b-4b38-9e1c-5e2e8a1f0f00", PopReceipt: "AgAAAAMAAAAAAAAAMhKHpEdo1QE="}
 
 // requests are one call of every request of the contract, by its name in
-// errors; those of tables begin with "table".
+// errors; those of tables begin with "table", those of blobs with "blob".
 var requests = map[string]func(context.Context, storage.Account) error{
 	"list":   func(ctx context.Context, a storage.Account) error { _, err := a.Queues(ctx, "q"); return err },
 	"create": func(ctx context.Context, a storage.Account) error { return a.Queue("queue").Create(ctx) },
@@ -101,6 +101,21 @@ var requests = map[string]func(context.Context, storage.Account) error{
 	"table transact": func(ctx context.Context, a storage.Account) error {
 		_, err := a.Table("table1").Transact(ctx, []storage.Write{{Mode: storage.Insert, Entity: storage.Entity{Partition: "p", Row: "r"}}})
 		return err
+	},
+	"blob create": func(ctx context.Context, a storage.Account) error { return a.Container("box").Create(ctx) },
+	"blob put": func(ctx context.Context, a storage.Account) error {
+		return a.Container("box").Put(ctx, "a/b", []byte("text"), map[string]string{"k": "v"})
+	},
+	"blob get": func(ctx context.Context, a storage.Account) error {
+		_, err := a.Container("box").Get(ctx, "a/b", 0, 9)
+		return err
+	},
+	"blob delete": func(ctx context.Context, a storage.Account) error { return a.Container("box").Delete(ctx, "a/b") },
+	"blob list": func(ctx context.Context, a storage.Account) error {
+		for _, err := range a.Container("box").List(ctx, "a/", "a/b") {
+			return err
+		}
+		return nil
 	},
 	"table query": func(ctx context.Context, a storage.Account) error {
 		for _, err := range a.Table("table1").Query(ctx, storage.Query{Partition: "p"}) {

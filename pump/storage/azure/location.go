@@ -18,12 +18,14 @@ type location struct {
 	name   string // in logs and metrics
 	signer string // the name that a key signs for
 
-	queue, table  string // service addresses, without query and without slash at the end
-	noTable       error  // why table is empty
-	key           string
-	sas, tableSAS string // without question mark
-	credential    azcore.TokenCredential
-	plainHTTP     bool
+	// service addresses, without query and without slash at the end
+	queue, table, blob string
+	noTable, noBlob    error // why table or blob is empty
+	key                string
+	// without question mark
+	sas, tableSAS, blobSAS string
+	credential             azcore.TokenCredential
+	plainHTTP              bool
 }
 
 // secrets are the texts that must not leave in an error. A SAS is hidden by its
@@ -33,7 +35,7 @@ func (l location) secrets() redactor {
 	if l.key != "" {
 		r = append(r, l.key)
 	}
-	for _, sas := range []string{l.sas, l.tableSAS} {
+	for _, sas := range []string{l.sas, l.tableSAS, l.blobSAS} {
 		for pair := range strings.SplitSeq(sas, "&") {
 			written, found := strings.CutPrefix(pair, "sig=")
 			if !found || written == "" {
@@ -68,12 +70,14 @@ func locate(o Options) (location, error) {
 	case o.ConnectionString != "" && o.Endpoint != "":
 		return l, wrong("endpoint", "stands beside connectionString; keep one of the two")
 	case o.ConnectionString != "":
-		if l, err = fromConnectionString(o.ConnectionString, o.TableEndpoint); err != nil {
+		if l, err = fromConnectionString(
+			o.ConnectionString, o.TableEndpoint, o.BlobEndpoint,
+		); err != nil {
 			return l, wrong(field, err.Error())
 		}
 	case o.Endpoint != "":
 		field = "endpoint"
-		if l, err = fromEndpoints(o.Endpoint, o.TableEndpoint); err != nil {
+		if l, err = fromEndpoints(o.Endpoint, o.TableEndpoint, o.BlobEndpoint); err != nil {
 			return l, err
 		}
 		l.credential = o.Credential
@@ -91,10 +95,10 @@ func locate(o Options) (location, error) {
 		return l, wrong(field, "the end of the address is not the name of an account; is a ? missing "+
 			"before the shared access signature?")
 	}
-	for _, address := range []string{l.queue, l.table} {
+	for _, address := range []string{l.queue, l.table, l.blob} {
 		u, err := url.Parse(address)
 		if err != nil || address == "" {
-			continue // parsed before; an empty table address is noTable's matter
+			continue // parsed before; why one is empty is noTable's matter, or noBlob's
 		}
 		if u.Scheme == "http" {
 			if !o.AllowHTTP && !loopback(u.Hostname()) {
@@ -125,26 +129,33 @@ func loopback(host string) bool {
 }
 
 // fromEndpoints reads service addresses, each with a SAS or without.
-func fromEndpoints(queue, table string) (location, error) {
+func fromEndpoints(queue, table, blob string) (location, error) {
 	var l location
 	q, sas, err := splitEndpoint(queue)
 	if err != nil {
 		return l, wrong("endpoint", err.Error())
 	}
-	l.queue, l.sas, l.tableSAS = q.String(), sas, sas
+	l.queue, l.sas = q.String(), sas
 	l.name = accountName(q)
 	l.signer = l.name
-	if table == "" {
-		l.table, l.noTable = tableBeside(q)
-		return l, nil
-	}
-	t, sas, err := splitEndpoint(table)
-	if err != nil {
-		return l, wrong("tableEndpoint", err.Error())
-	}
-	l.table = t.String()
-	if sas != "" {
-		l.tableSAS = sas
+	for _, other := range []struct {
+		service, given string
+		address, sas   *string
+		missing        *error
+	}{
+		{"table", table, &l.table, &l.tableSAS, &l.noTable},
+		{"blob", blob, &l.blob, &l.blobSAS, &l.noBlob},
+	} {
+		*other.sas = sas
+		if other.given == "" {
+			*other.address, *other.missing = beside(q, other.service)
+			continue
+		}
+		u, own, err := splitEndpoint(other.given)
+		if err != nil {
+			return l, wrong(other.service+"Endpoint", err.Error())
+		}
+		*other.address, *other.sas = u.String(), cmp.Or(own, sas)
 	}
 	return l, nil
 }
@@ -249,14 +260,15 @@ func accountName(u *url.URL) string {
 	return name
 }
 
-// tableBeside finds the table service that goes with a queue service.
-func tableBeside(queue *url.URL) (string, error) {
+// beside finds the table or blob service that goes with a queue service.
+func beside(queue *url.URL, service string) (string, error) {
 	if !strings.Contains(queue.Host, ".queue.") {
-		return "", errors.New("the address of the table service cannot be told from that of " +
-			"the queue service; give tableEndpoint (TableEndpoint in a connection string)")
+		return "", fmt.Errorf("the address of the %s service cannot be told from that of the queue "+
+			"service; give %[1]sEndpoint (%sEndpoint in a connection string)", service,
+			strings.ToUpper(service[:1])+service[1:])
 	}
 	t := *queue
-	t.Host = strings.Replace(t.Host, ".queue.", ".table.", 1)
+	t.Host = strings.Replace(t.Host, ".queue.", "."+service+".", 1)
 	return t.String(), nil
 }
 
@@ -273,7 +285,7 @@ const (
 // those, and each reads a different subset of the fields (azsim/AZURE.md D16).
 // Errors quote names of known fields only, because of a damaged string any
 // other part may be the secret.
-func fromConnectionString(s, tableEndpoint string) (location, error) {
+func fromConnectionString(s, tableEndpoint, blobEndpoint string) (location, error) {
 	if err := unquoted(s); err != nil {
 		return location{}, err
 	}
@@ -286,6 +298,7 @@ func fromConnectionString(s, tableEndpoint string) (location, error) {
 			"accountname": developmentName, "accountkey": developmentKey,
 			"queueendpoint": "http://127.0.0.1:10001/" + developmentName,
 			"tableendpoint": "http://127.0.0.1:10002/" + developmentName,
+			"blobendpoint":  "http://127.0.0.1:10000/" + developmentName,
 		}
 	}
 	name, key := fields["accountname"], fields["accountkey"]
@@ -304,6 +317,7 @@ func fromConnectionString(s, tableEndpoint string) (location, error) {
 	protocol := cmp.Or(fields["defaultendpointsprotocol"], "https")
 	suffix := cmp.Or(fields["endpointsuffix"], "core.windows.net")
 	queue, table := fields["queueendpoint"], cmp.Or(tableEndpoint, fields["tableendpoint"])
+	blob := cmp.Or(blobEndpoint, fields["blobendpoint"])
 	if strings.HasPrefix(suffix, ".") {
 		return location{}, errors.New("EndpointSuffix begins with a dot; take it away, as in " +
 			"EndpointSuffix=core.windows.net")
@@ -321,7 +335,10 @@ func fromConnectionString(s, tableEndpoint string) (location, error) {
 	if table == "" && name != "" && fields["queueendpoint"] == "" {
 		table = protocol + "://" + name + ".table." + suffix
 	}
-	l, err := fromEndpoints(queue, table)
+	if blob == "" && name != "" && fields["queueendpoint"] == "" {
+		blob = protocol + "://" + name + ".blob." + suffix
+	}
+	l, err := fromEndpoints(queue, table, blob)
 	if err != nil {
 		return l, err
 	}
@@ -329,9 +346,9 @@ func fromConnectionString(s, tableEndpoint string) (location, error) {
 		l.name, l.signer = name, name
 	}
 	if key != "" {
-		l.key, l.sas, l.tableSAS = key, "", ""
+		l.key, l.sas, l.tableSAS, l.blobSAS = key, "", "", ""
 	} else {
-		l.sas, l.tableSAS = cmp.Or(l.sas, sas), cmp.Or(l.tableSAS, sas)
+		l.sas, l.tableSAS, l.blobSAS = cmp.Or(l.sas, sas), cmp.Or(l.tableSAS, sas), cmp.Or(l.blobSAS, sas)
 	}
 	return l, nil
 }

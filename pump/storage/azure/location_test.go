@@ -90,6 +90,44 @@ func TestEveryWayToNameAnAccount(t *testing.T) {
 	}
 }
 
+func TestTheBlobServiceIsFoundBesideTheQueues(t *testing.T) {
+	t.Parallel()
+	for at, o := range map[string]Options{
+		"https://acct.blob.core.windows.net/box/x":       {ConnectionString: testConnection},
+		"https://acct.blob.core.chinacloudapi.cn/box/x":  {ConnectionString: "AccountName=acct;AccountKey=" + testKey + ";EndpointSuffix=core.chinacloudapi.cn"},
+		"https://blobs.corp.example/box/x":               {ConnectionString: testConnection + ";BlobEndpoint=https://blobs.corp.example/"},
+		"http://127.0.0.1:10000/devstoreaccount1/box/x":  {ConnectionString: "UseDevelopmentStorage=true"},
+		"https://acct.blob.core.windows.net/box/x?sas":   {Endpoint: "https://acct.queue.core.windows.net/?" + testSAS},
+		"http://localhost:3/acct/box/x?sas":              {Endpoint: "http://localhost:1/acct?" + testSAS, TableEndpoint: "http://localhost:2/acct", BlobEndpoint: "http://localhost:3/acct"},
+		"blobEndpoint (BlobEndpoint in a connection str": {ConnectionString: "AccountName=acct;AccountKey=" + testKey + ";QueueEndpoint=http://127.0.0.1:10001/acct"},
+	} {
+		f := &fake{status: 202}
+		o.Transport = f
+		a, err := Open(o)
+		must(t, err)
+		err = a.Container("box").Delete(t.Context(), "x")
+		if f.last == nil {
+			if !storage.Is(err, storage.Invalid) || !strings.Contains(err.Error(), at) {
+				t.Errorf("%v, want %s", err, at)
+			}
+			continue
+		}
+		must(t, err)
+		got := *f.last.URL
+		if got.RawQuery != "" {
+			got.RawQuery = "sas"
+		}
+		if got.String() != at {
+			t.Errorf("%s, want %s", &got, at)
+		}
+		if a, ok := a.(*account); ok {
+			if host, err := a.BlobHost(); err != nil || host != got.Hostname() {
+				t.Errorf("%q, %v", host, err)
+			}
+		}
+	}
+}
+
 func TestWhatIsWrongIsNamedWithoutTheSecret(t *testing.T) {
 	t.Parallel()
 	sig, err := url.QueryUnescape("c2VjcmV0%2Bc2lnbmF0dXJl%2FPQ%3D%3D")
@@ -122,6 +160,7 @@ func TestWhatIsWrongIsNamedWithoutTheSecret(t *testing.T) {
 		"has no host":                                                                 {Endpoint: "https:///?" + testSAS},
 		"user or password":                                                            {Endpoint: "https://" + sig[:8] + "@acct.queue.core.windows.net"},
 		"a # in it":                                                                   {Endpoint: "https://acct.queue.core.windows.net/#" + testSAS},
+		"blobEndpoint: is the address of one":                                         {Endpoint: "https://acct.queue.core.windows.net?" + testSAS, BlobEndpoint: "https://acct.queue.core.windows.net/queue"},
 		"tableEndpoint: ":                                                             {Endpoint: "https://acct.queue.core.windows.net/?" + testSAS, TableEndpoint: "ftp://x"},
 		"plain http to acct.queue.corp.example":                                       {Endpoint: "http://acct.queue.corp.example?" + testSAS},
 		"plain http to acct.queue.core.windows.net would":                             {ConnectionString: strings.Replace(testConnection, "https", "http", 1)},

@@ -24,6 +24,15 @@ func (a *account) Hosts() (queue, table string) {
 	return a.queueURL.Hostname(), table
 }
 
+// BlobHost gives the name or address, without port, of the account's blob service, or why it is not
+// known.
+func (a *account) BlobHost() (string, error) {
+	if a.noBlobs != nil {
+		return "", a.noBlobs
+	}
+	return a.blobURL.Hostname(), nil
+}
+
 // Endpoint is the address of the account's queue service, without credentials.
 func (a *account) Endpoint() string {
 	u := *a.queueURL

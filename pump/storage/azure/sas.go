@@ -32,7 +32,7 @@ func (o Options) SignatureEnds() (first time.Time) {
 			note(query)
 		}
 	}
-	for _, endpoint := range []string{o.Endpoint, o.TableEndpoint} {
+	for _, endpoint := range []string{o.Endpoint, o.TableEndpoint, o.BlobEndpoint} {
 		if _, query, found := strings.Cut(endpoint, "?"); found {
 			note(query)
 		}

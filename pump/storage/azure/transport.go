@@ -140,6 +140,8 @@ const (
 	// A page of up to 1,000 rows. A thousand rows with a full property of
 	// 64 KiB each, in base64, are 90 MB.
 	pageAnswer = 128 << 20
+	// A list of 5,000 blobs: 500 bytes each in practice, up to 10 KB with full names and metadata.
+	blobsAnswer = 60 << 20
 	// A batch: 100 parts of headers, or one error.
 	batchAnswer = 1 << 20
 )

@@ -26,7 +26,7 @@ func openAt(t testing.TB, address string, concurrency int) storage.Account {
 	client := NewTransport(concurrency)
 	t.Cleanup(client.CloseIdleConnections)
 	a, err := Open(Options{
-		ConnectionString: "AccountName=acct;AccountKey=" + testKey + ";QueueEndpoint=" + address + "/acct;TableEndpoint=" + address + "/acct",
+		ConnectionString: "AccountName=acct;AccountKey=" + testKey + ";QueueEndpoint=" + address + "/acct;BlobEndpoint=" + address + "/acct;TableEndpoint=" + address + "/acct",
 		Transport:        client,
 	})
 	must(t, err)

@@ -20,8 +20,8 @@ import (
 // wire beside the simulator. It has no limits and no faults, and differs from
 // Azure in the ways that [AzuriteDifferences] lists.
 type Azurite struct {
-	queueURL, tableURL string
-	keys               map[string]string
+	queueURL, tableURL, blobURL string
+	keys                        map[string]string
 }
 
 // azuriteStart bounds the start of the child; it takes about 2 s on an idle
@@ -59,10 +59,10 @@ func StartAzurite(t testing.TB, accounts ...string) *Azurite {
 	}
 
 	cmd := exec.Command("node", "-e", azuriteParent, main,
-		"--inMemoryPersistence", "--disableTelemetry", "--silent",
-		"--blobHost", "127.0.0.1", "--blobPort", "0",
-		"--queueHost", "127.0.0.1", "--queuePort", "0",
-		"--tableHost", "127.0.0.1", "--tablePort", "0")
+		"--inMemoryPersistence", "--disableTelemetry", "--silent")
+	for _, of := range []string{"blob", "queue", "table"} {
+		cmd.Args = append(cmd.Args, "--"+of+"Host", "127.0.0.1", "--"+of+"Port", "0")
+	}
 	cmd.Dir = t.TempDir()
 	cmd.Env = append(os.Environ(), "AZURITE_ACCOUNTS="+strings.Join(list, ";"), "NODE_NO_WARNINGS=1")
 	stderr := &lockedBuffer{}
@@ -96,17 +96,16 @@ func StartAzurite(t testing.TB, accounts ...string) *Azurite {
 		}
 	})
 	timeout := time.After(azuriteStart)
-	for a.queueURL == "" || a.tableURL == "" {
+	for a.queueURL == "" || a.tableURL == "" || a.blobURL == "" {
 		select {
 		case line, ok := <-lines:
 			if !ok {
 				t.Fatalf("Azurite ended while starting; its standard error:\n%s", stderr)
 			}
-			if _, url, ok := strings.Cut(line, "Azurite Queue service is successfully listening at "); ok {
-				a.queueURL = strings.TrimSpace(url)
-			}
-			if _, url, ok := strings.Cut(line, "Azurite Table service is successfully listening at "); ok {
-				a.tableURL = strings.TrimSpace(url)
+			of := map[string]*string{"Queue": &a.queueURL, "Table": &a.tableURL, "Blob": &a.blobURL}
+			said, url, _ := strings.Cut(line, " service is successfully listening at ")
+			if at := of[strings.TrimPrefix(said, "Azurite ")]; at != nil {
+				*at = strings.TrimSpace(url)
 			}
 		case <-timeout:
 			t.Fatalf("Azurite did not start within %v; its standard error:\n%s", azuriteStart, stderr)
@@ -126,8 +125,8 @@ func (a *Azurite) ConnectionString(account string) string {
 		panic(fmt.Sprintf("storagetest: Azurite was not started with an account %q", account))
 	}
 	return fmt.Sprintf("DefaultEndpointsProtocol=http;AccountName=%s;AccountKey=%s;"+
-		"QueueEndpoint=%s/%s;TableEndpoint=%s/%s;",
-		account, key, a.queueURL, account, a.tableURL, account)
+		"QueueEndpoint=%s/%s;TableEndpoint=%s/%s;BlobEndpoint=%s/%s;",
+		account, key, a.queueURL, account, a.tableURL, account, a.blobURL, account)
 }
 
 // azuriteMain finds Azurite's main file, from the module's root down.

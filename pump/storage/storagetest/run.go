@@ -28,8 +28,8 @@ type Harness struct {
 	// account of a server that lives in the bubble.
 	Virtual bool
 
-	// Clean drops the queues and tables that a case made when it ends. Set it
-	// for accounts that outlive the test.
+	// Clean drops the queues and tables that a case made when it ends, and deletes its blobs. Set it
+	// for accounts that outlive the test. Containers stay: the contract has no way to drop one.
 	Clean bool
 
 	// Prefix begins the names of queues and tables: a lower-case letter, then those and digits.
@@ -65,7 +65,7 @@ func allCases() []testCase {
 	var all []testCase
 	for _, part := range [][]testCase{
 		queueCases, messageCases, visibilityCases, tableCases, propertyCases, transactionCases,
-		queryCases, raceCases, ambiguityCases,
+		queryCases, raceCases, ambiguityCases, blobCases,
 	} {
 		all = append(all, part...)
 	}
@@ -278,6 +278,30 @@ func (c *C) table() storage.Table {
 	c.must(t.Create(c.ctx))
 	c.later(t.Drop)
 	return t
+}
+
+// container makes a container, or gives that of an earlier case: each case names its own blobs.
+func (c *C) container() storage.Container {
+	box := c.Account.Container(blobContainer)
+	c.must(box.Create(c.ctx))
+	return box
+}
+
+// blobs names blobs as the case's own; they are deleted at the end of the case if that is wanted.
+func (c *C) blobs(box storage.Container) (prefix string) {
+	prefix = c.name() + "/"
+	c.later(func(ctx context.Context) error {
+		for b, err := range box.List(ctx, prefix, "") {
+			if err == nil {
+				err = box.Delete(ctx, b.Name)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return prefix
 }
 
 // later cleans up at the end of the case, if the harness wants that.
