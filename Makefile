@@ -24,7 +24,7 @@ plays:
 	@$(call goals,play,play WHAT=,30)
 
 build: ##use build the binaries into bin/
-	$(GO) build -o bin/ ./cmd/distributor ./cmd/processor ./loadtest
+	$(GO) build -o bin/ ./cmd/distributor ./cmd/processor ./loadtest ./loadtest/azsim/cmd/azsim
 
 # INPUT, KEY, EXEC and EXEC_EACH are quoted for the shell, whatever they hold.
 quote = '$(subst ','\'',$(1))'

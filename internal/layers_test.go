@@ -68,7 +68,8 @@ var levels = []struct {
 		"internal", "internal/proof", "internal/mutants/overlay", "internal/packaging", "internal/packaging/build",
 		"internal/packaging/lifecycle", "pump/internal/processtest", "pump/worlds",
 		"loadtest/azsim", "pump/internal/testkit", "pump/internal/testworld", "loadtest/report",
-		"loadtest/realaccounts", "loadtest/scenario", "loadtest/simserver", "loadtest", "bench",
+		"loadtest/realaccounts", "loadtest/scenario", "loadtest/simserver", "loadtest/azsim/cmd/azsim",
+		"loadtest", "bench",
 	}},
 }
 

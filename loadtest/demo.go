@@ -14,11 +14,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/queuepump/queuepump/internal/cli"
+	"github.com/queuepump/queuepump/loadtest/simserver"
 )
 
 // demoFlags are the flags of `loadtest demo`.
 type demoFlags struct {
-	simulate               simulateFlags
+	simulate               simserver.Accounts
 	files                  string
 	input, key, exec, each string
 	processors             int
@@ -61,7 +62,8 @@ was handled: none was lost, none quarantined, and no result is wrong.
 	flags.StringVar(&f.exec, "exec", "",
 		"with --input: give the tasks to long-lived children running `CMD`")
 	flags.StringVar(&f.each, "exec-each", "", "with --input: run `CMD` for each task")
-	f.simulate.add(cmd)
+	f.simulate.AddFlags(flags)
+	f.simulate.AddWorkload(flags)
 	flags.IntVar(&f.processors, "processors", 2, "how many processors")
 	flags.StringVar(&f.out, "out", "out", "the `DIR` for the report and the results")
 	flags.StringVar(&f.distributor, "distributor", sibling("distributor"),
@@ -83,7 +85,7 @@ func (f *demoFlags) check() error {
 	case f.processors < 1 || f.processors > 100:
 		return cli.Usage("--processors: %d is out of range; use 1 to 100", f.processors)
 	}
-	return f.simulate.check()
+	return usage(f.simulate.Check())
 }
 
 func (f *demoFlags) run(cmd *cobra.Command) error {
@@ -130,7 +132,7 @@ type trial struct {
 	console *cli.Console
 	work    string // what is done with a task, in words
 
-	simulation  *simulation
+	simulation  *simserver.Served
 	config      string   // path
 	paths       []string // the files to hash
 	results     *results
@@ -180,18 +182,14 @@ func (t *trial) prepare() error {
 		}
 	}
 	var err error
-	if t.simulation, err = f.simulate.start(0, 0); err != nil {
-		return err
+	if t.simulation, err = f.simulate.Serve("127.0.0.1"); err != nil {
+		return usage(err)
 	}
-	if t.quarantine, err = newQuarantine(t.simulation); err != nil {
+	if t.quarantine, err = newQuarantine(t.simulation, f.simulate.Workload); err != nil {
 		return errors.Join(err, t.simulation.Close())
 	}
-	text, err := t.simulation.configuration()
-	if err == nil {
-		t.config = filepath.Join(f.out, "pump.yaml")
-		err = writeFile(t.config, text, 0o600)
-	}
-	if err != nil {
+	t.config = filepath.Join(f.out, "pump.yaml")
+	if err = t.simulation.WriteConfig(t.config); err != nil {
 		return errors.Join(err, t.simulation.Close())
 	}
 	return nil
@@ -218,8 +216,8 @@ func (t *trial) pump(ctx context.Context) error {
 			}
 		}
 	}()
-	t.console.Log.Info("simulated accounts are served", "accounts", t.flags.simulate.accounts,
-		"queues", t.flags.simulate.queues, "limits", t.flags.simulate.limits, "config", t.config)
+	t.console.Log.Info("simulated accounts are served", "accounts", t.flags.simulate.Count,
+		"queues", t.flags.simulate.Queues, "limits", t.flags.simulate.Limits, "config", t.config)
 	t.began = time.Now()
 	if err := t.start(); err != nil {
 		return err

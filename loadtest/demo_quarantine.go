@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/loadtest/simserver"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/pump/storage/azure"
 )
@@ -21,14 +22,14 @@ type quarantine struct {
 	unreadable int
 }
 
-func newQuarantine(s *simulation) (*quarantine, error) {
+func newQuarantine(s *simserver.Served, workload string) (*quarantine, error) {
 	q := &quarantine{keys: map[identity]string{}}
-	for _, name := range s.names {
+	for _, name := range s.Names {
 		account, err := azure.Open(azure.Options{ConnectionString: s.ConnectionString(name)})
 		if err != nil {
 			return nil, err
 		}
-		q.queues = append(q.queues, account.Queue(s.flags.workload+"-poison"))
+		q.queues = append(q.queues, account.Queue(workload+"-poison"))
 	}
 	return q, nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/loadtest/simserver"
 	"github.com/queuepump/queuepump/pump/storage/azure"
 )
 
@@ -41,11 +42,11 @@ func poisoned(t *testing.T, run codec.RunID) []byte {
 }
 
 func TestThePoisonQueuesSayWhichTasksAreInQuarantine(t *testing.T) {
-	f := simulateFlags{accounts: 2, queues: 1, limits: "none", workload: "demo", seed: 1}
-	s, err := f.start(0, 0)
+	f := simserver.Accounts{Count: 2, Queues: 1, Limits: "none", Workload: "demo", Seed: 1}
+	s, err := f.Serve("127.0.0.1")
 	must(t, err)
 	defer s.Close()
-	q, err := newQuarantine(s)
+	q, err := newQuarantine(s, "demo")
 	must(t, err)
 	if err := q.read(t.Context()); err != nil {
 		t.Fatal("without queues: ", err)

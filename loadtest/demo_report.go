@@ -13,6 +13,7 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/queuepump/queuepump/internal/cli"
+	"github.com/queuepump/queuepump/loadtest/simserver"
 	"github.com/queuepump/queuepump/pump"
 )
 
@@ -130,8 +131,8 @@ func (t *trial) report() (*accounting, error) {
 		Tasks: t.summary.Tasks, Handled: int64(t.results.handled()),
 		Duplicates: int64(t.results.duplicates), Envelopes: t.summary.Envelopes,
 		Seconds: t.took.Seconds(), Requests: pump.Requests{}, BytesIn: t.summary.BytesIn,
-		BytesSent: t.summary.BytesSent, Input: f.input, Work: t.work, Accounts: f.simulate.accounts,
-		Queues: f.simulate.queues, Limits: f.simulate.limits, Distributor: t.summary,
+		BytesSent: t.summary.BytesSent, Input: f.input, Work: t.work, Accounts: f.simulate.Count,
+		Queues: f.simulate.Queues, Limits: f.simulate.Limits, Distributor: t.summary,
 		Processors: t.summaries, Go: runtime.Version(), CPUs: runtime.NumCPU(), Time: t.began.UTC(),
 	}
 	addRequests(r.Requests, t.summary.Requests)
@@ -202,7 +203,7 @@ func writeReport(path string, r any) error {
 	if err != nil {
 		return err
 	}
-	return writeFile(path, append(text, '\n'), 0o644)
+	return simserver.WriteFile(path, append(text, '\n'), 0o644)
 }
 
 func (r *accounting) print(w io.Writer) {

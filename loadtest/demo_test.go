@@ -15,19 +15,18 @@ import (
 
 	"github.com/queuepump/queuepump/internal/configfile"
 	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/loadtest/simserver"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/processor"
 )
 
 func TestTheConfigurationThatIsWrittenCanBeRead(t *testing.T) {
-	f := simulateFlags{accounts: 3, queues: 2, limits: "none", workload: "demo", seed: 1}
-	s, err := f.start(0, 0)
+	f := simserver.Accounts{Count: 3, Queues: 2, Limits: "none", Workload: "demo", Seed: 1}
+	s, err := f.Serve("127.0.0.1")
 	must(t, err)
 	defer s.Close()
-	text, err := s.configuration()
-	must(t, err)
 	path := filepath.Join(t.TempDir(), "pump.yaml")
-	must(t, writeFile(path, text, 0o600))
+	must(t, s.WriteConfig(path))
 	file, err := configfile.Load(path)
 	must(t, err)
 	if len(file.Config.Accounts) != 3 || file.Config.Accounts[2].Queues != 2 || file.Config.Accounts[2].ConnectionString != s.ConnectionString("simulated3") {
@@ -44,13 +43,13 @@ func TestTheConfigurationThatIsWrittenCanBeRead(t *testing.T) {
 func TestLimitsAreAWordOrAFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "limits.json")
 	must(t, os.WriteFile(path, []byte(`{"queue": 7}`), 0o600))
-	l, err := parseLimits(path)
+	l, err := (&simserver.Accounts{Limits: path}).ReadLimits()
 	if err != nil || l.Queue != 7 || l.QueueAccount != azsim.PublishedLimits().QueueAccount {
 		t.Errorf("got %+v, %v", l, err)
 	}
 	must(t, os.WriteFile(path, []byte(`{"queues": 7}`), 0o600))
 	for _, s := range []string{path, "publishd"} {
-		if _, err := parseLimits(s); err == nil || !strings.Contains(err.Error(), s) {
+		if _, err := (&simserver.Accounts{Limits: s}).ReadLimits(); err == nil || !strings.Contains(err.Error(), s) {
 			t.Errorf("%s: %v", s, err)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/loadtest/report"
+	"github.com/queuepump/queuepump/loadtest/simserver"
 )
 
 // reportFlags are the flags of `loadtest report`.
@@ -105,7 +106,7 @@ func (f *reportFlags) run(out io.Writer, paths []string) error {
 	if err := shown.HTML(&page); err != nil {
 		return err
 	}
-	if err := writeFile(to, page.Bytes(), 0o644); err != nil {
+	if err := simserver.WriteFile(to, page.Bytes(), 0o644); err != nil {
 		return err
 	}
 	fmt.Fprintf(out, "%s is written\n", to)

@@ -19,6 +19,7 @@ import (
 	"github.com/queuepump/queuepump/internal/configfile"
 	"github.com/queuepump/queuepump/loadtest/report"
 	"github.com/queuepump/queuepump/loadtest/scenario"
+	"github.com/queuepump/queuepump/loadtest/simserver"
 	"github.com/queuepump/queuepump/pump"
 )
 
@@ -26,7 +27,7 @@ import (
 type runFlags struct {
 	config   string
 	virtual  bool
-	simulate simulateFlags
+	simulate simserver.Accounts
 	pack     int
 	warmUp   time.Duration
 	delivery string
@@ -101,7 +102,7 @@ func (f *runFlags) add(cmd *cobra.Command) {
 	flags.SortFlags = false
 	flags.StringVar(&f.config, "config", "", "load the real accounts of the configuration `FILE`")
 	flags.BoolVar(&f.virtual, "virtual", false, "simulate in virtual time")
-	f.simulate.addAccounts(cmd)
+	f.simulate.AddFlags(flags)
 	o := &f.options
 	flags.DurationVar(&o.Duration, "duration", 0, "how long to measure (default: as listed above)")
 	flags.DurationVar(&f.warmUp, "warm-up", 15*time.Second,
@@ -195,7 +196,7 @@ func (f *runFlags) check(cmd *cobra.Command, name string) error {
 	if f.warmUp == 0 {
 		f.options.WarmUp = -1
 	}
-	return f.simulate.check()
+	return usage(f.simulate.Check())
 }
 
 func (f *runFlags) run(cmd *cobra.Command, name string) error {
@@ -284,7 +285,7 @@ func (f *runFlags) save(r *report.Result) (path string, err error) {
 	if err != nil {
 		return "", err
 	}
-	return path, errors.Join(taken.Close(), writeFile(path, text.Bytes(), 0o644))
+	return path, errors.Join(taken.Close(), simserver.WriteFile(path, text.Bytes(), 0o644))
 }
 
 // show shows the progress, until the function that it gives is called. It stays outside of

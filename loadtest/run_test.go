@@ -18,6 +18,7 @@ import (
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/loadtest/report"
 	"github.com/queuepump/queuepump/loadtest/scenario"
+	"github.com/queuepump/queuepump/loadtest/simserver"
 	"github.com/queuepump/queuepump/pump"
 )
 
@@ -148,27 +149,25 @@ func TestSimulatedAccountsAreLoadedOverTCPByTheSameCommand(t *testing.T) {
 }
 
 func TestTheAccountsOfAConfigurationAreLeftAsTheyWere(t *testing.T) {
-	f := simulateFlags{accounts: 2, queues: 2, limits: "none", workload: "real", seed: 1}
-	s, err := f.start(0, 0)
+	f := simserver.Accounts{Count: 2, Queues: 2, Limits: "none", Workload: "real", Seed: 1}
+	s, err := f.Serve("127.0.0.1")
 	must(t, err)
 	defer s.Close()
-	text, err := s.configuration()
-	must(t, err)
 	dir := t.TempDir()
-	must(t, os.WriteFile(filepath.Join(dir, "pump.yaml"), text, 0o600))
+	must(t, s.WriteConfig(filepath.Join(dir, "pump.yaml")))
 	out, _ := run(t, dir, 0, "run", "account-dark", "--config", "pump.yaml", "--rate", "50", "--duration", "6s", "--warm-up", "0", "--json", "-q")
 	r, err := report.Read(strings.NewReader(out))
 	must(t, err)
 	if r.Against != report.Real || r.Tasks.Lost != 0 || len(r.Events) != 2 || r.Limits.Queue != 2000 {
 		t.Errorf("got %+v", r)
 	}
-	st := s.sim.Stats()
+	st := s.Sim.Stats()
 	created, dropped, tables := st.Count("", "CreateQueue"), st.Count("", "DeleteQueue"), st.Count("", "DeleteTable")
-	if created == 0 || dropped == 0 || int(tables) != len(s.sim.Accounts()) {
+	if created == 0 || dropped == 0 || int(tables) != len(s.Sim.Accounts()) {
 		t.Errorf("%d queues were made and %d removed, %d tables removed, want one in each account", created, dropped, tables)
 	}
 	for _, line := range strings.Split(out, "\n") {
-		if strings.Contains(line, s.sim.Key("simulated1")) {
+		if strings.Contains(line, s.Sim.Key("simulated1")) {
 			t.Errorf("a key is in the report: %s", line)
 		}
 	}

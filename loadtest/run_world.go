@@ -36,7 +36,7 @@ type loadWorld struct {
 func (f *runFlags) open(ctx context.Context, console *cli.Console) (*loadWorld, error) {
 	switch {
 	case f.virtual:
-		return f.simulate.virtual()
+		return f.simulated()
 	case f.config != "":
 		file, err := configfile.Load(f.config)
 		if err != nil {
@@ -44,7 +44,7 @@ func (f *runFlags) open(ctx context.Context, console *cli.Console) (*loadWorld, 
 		}
 		return configured(file, report.Real, func() {})
 	}
-	return f.simulate.beside(ctx, console)
+	return f.beside(ctx, console)
 }
 
 // configured is the accounts of a configuration.
@@ -95,22 +95,22 @@ func budget(l azsim.Limits) pump.Budget {
 // virtualLatency is what a request takes in virtual time: within a region.
 const virtualLatency = 5 * time.Millisecond
 
-// virtual is simulated accounts in virtual time.
-func (f *simulateFlags) virtual() (*loadWorld, error) {
-	limits, err := parseLimits(f.limits)
+// simulated is accounts in virtual time.
+func (f *runFlags) simulated() (*loadWorld, error) {
+	limits, err := f.simulate.ReadLimits()
 	if err != nil {
-		return nil, err
+		return nil, usage(err)
 	}
 	return &loadWorld{
 		close: func() {},
 		run: func(ctx context.Context, o scenario.Options) (r *report.Result, err error) {
 			inVirtualTime(ctx, func(ctx context.Context) {
-				c := azsim.Config{Limits: limits, Seed: f.seed, Latency: virtualLatency}
+				c := azsim.Config{Limits: limits, Seed: f.simulate.Seed, Latency: virtualLatency}
 				cfg := pump.Config{Budget: budget(limits)}
-				for i := range f.accounts {
+				for i := range f.simulate.Count {
 					name := fmt.Sprintf("simulated%d", i+1)
 					c.Accounts = append(c.Accounts, azsim.Account{Name: name})
-					cfg.Accounts = append(cfg.Accounts, pump.Account{Name: name, Queues: f.queues})
+					cfg.Accounts = append(cfg.Accounts, pump.Account{Name: name, Queues: f.simulate.Queues})
 				}
 				sim := azsim.New(c)
 				r, err = scenario.Run(ctx, scenario.World{
@@ -171,10 +171,10 @@ func insideOf(bubble, outside context.Context) (ctx context.Context, stop func()
 
 // beside is simulated accounts in a process of their own, so that the test's use of the machine can
 // be told from theirs.
-func (f *simulateFlags) beside(ctx context.Context, console *cli.Console) (*loadWorld, error) {
-	limits, err := parseLimits(f.limits)
+func (f *runFlags) beside(ctx context.Context, console *cli.Console) (*loadWorld, error) {
+	limits, err := f.simulate.ReadLimits()
 	if err != nil {
-		return nil, err
+		return nil, usage(err)
 	}
 	self, err := os.Executable()
 	if err != nil {
@@ -186,8 +186,8 @@ func (f *simulateFlags) beside(ctx context.Context, console *cli.Console) (*load
 	}
 	path := filepath.Join(dir, "pump.yaml")
 	p, err := startProcess("simulator", console.Log, self, "serve", "--write-config", path,
-		"--accounts", strconv.Itoa(f.accounts), "--queues", strconv.Itoa(f.queues),
-		"--limits", f.limits, "--seed", strconv.FormatUint(f.seed, 10))
+		"--accounts", strconv.Itoa(f.simulate.Count), "--queues", strconv.Itoa(f.simulate.Queues),
+		"--limits", f.simulate.Limits, "--seed", strconv.FormatUint(f.simulate.Seed, 10))
 	if err != nil {
 		_ = os.RemoveAll(dir)
 		return nil, err

@@ -1,6 +1,7 @@
 package azsim
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -102,8 +103,8 @@ type Server struct {
 
 // Listen serves the services for queues, tables and blobs on loopback TCP, at addresses in this
 // order. They are like "127.0.0.1:0"; "" means that one, and so does one that is left out. Other
-// addresses than loopback are refused: anything may be put into the accounts, and their keys can be
-// derived.
+// addresses than loopback are refused unless Config.Public is set: anything may be put into the
+// accounts, and their keys can be derived.
 func (s *Sim) Listen(addrs ...string) (*Server, error) {
 	srv := &Server{sim: s}
 	addrs = append(addrs, "", "", "")
@@ -111,7 +112,7 @@ func (s *Sim) Listen(addrs ...string) (*Server, error) {
 		service service
 		at      *net.Listener
 	}{{queueService, &srv.queue}, {tableService, &srv.table}, {blobService, &srv.blob}} {
-		l, err := listenLoopback(addrs[i])
+		l, err := listen(addrs[i], s.config.Public)
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("azsim: %s service: %w", of.service, err), srv.Close())
 		}
@@ -121,7 +122,7 @@ func (s *Sim) Listen(addrs ...string) (*Server, error) {
 	return srv, nil
 }
 
-func listenLoopback(addr string) (net.Listener, error) {
+func listen(addr string, public bool) (net.Listener, error) {
 	if addr == "" {
 		addr = "127.0.0.1:0"
 	}
@@ -129,7 +130,8 @@ func listenLoopback(addr string) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	if ip, err := netip.ParseAddr(host); host != "localhost" && (err != nil || !ip.IsLoopback()) {
+	ip, err := netip.ParseAddr(host)
+	if !public && host != "localhost" && (err != nil || !ip.IsLoopback()) {
 		return nil, fmt.Errorf("address %q is not loopback", addr)
 	}
 	return net.Listen("tcp", addr)
@@ -149,28 +151,44 @@ func (srv *Server) TableAddr() string { return srv.table.Addr().String() }
 
 // QueueEndpoint is the URL of an account's queue service, path style.
 func (srv *Server) QueueEndpoint(account string) string {
-	return "http://" + srv.QueueAddr() + "/" + account
+	return at(srv.queue, "", account)
 }
 
 // TableEndpoint is the URL of an account's table service, path style.
 func (srv *Server) TableEndpoint(account string) string {
-	return "http://" + srv.TableAddr() + "/" + account
+	return at(srv.table, "", account)
 }
 
 // BlobEndpoint is the URL of an account's blob service, path style.
 func (srv *Server) BlobEndpoint(account string) string {
-	return "http://" + srv.blob.Addr().String() + "/" + account
+	return at(srv.blob, "", account)
+}
+
+// at is the URL of an account's service, on another host if one is given.
+func at(l net.Listener, host, account string) string {
+	address := l.Addr().(*net.TCPAddr)
+	if host == "" && address.IP.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	host = net.JoinHostPort(cmp.Or(host, address.IP.String()), strconv.Itoa(address.Port))
+	return "http://" + host + "/" + account
 }
 
 // ConnectionString returns the connection string of an account, "" if the account does not exist.
 func (srv *Server) ConnectionString(account string) string {
+	return srv.ConnectionStringAt("", account)
+}
+
+// ConnectionStringAt is ConnectionString for a client that reaches this machine as host: a name or
+// an address, without a port.
+func (srv *Server) ConnectionStringAt(host, account string) string {
 	key := srv.sim.Key(account)
 	if key == "" {
 		return ""
 	}
 	return "DefaultEndpointsProtocol=http;AccountName=" + account + ";AccountKey=" + key +
-		";QueueEndpoint=" + srv.QueueEndpoint(account) + ";TableEndpoint=" + srv.TableEndpoint(account) +
-		";BlobEndpoint=" + srv.BlobEndpoint(account)
+		";QueueEndpoint=" + at(srv.queue, host, account) +
+		";TableEndpoint=" + at(srv.table, host, account) + ";BlobEndpoint=" + at(srv.blob, host, account)
 }
 
 // Close stops serving and breaks the connections that are open. What the

@@ -58,6 +58,9 @@ type Config struct {
 	// becomes a 401 with a challenge that lets a client fetch another token. nil accepts every token.
 	Bearer func(token string, now time.Time) error
 
+	// Public lets Listen take addresses other than loopback.
+	Public bool
+
 	// Log gets one debug record for each request. nil: no log.
 	Log *slog.Logger
 }

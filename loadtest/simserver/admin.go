@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -35,12 +36,13 @@ type Admin struct {
 }
 
 // ListenAdmin serves the admin endpoint on an address of loopback such as "127.0.0.1:10003"; "" is
-// a free port. Other addresses are refused: the endpoint asks for no credential.
+// a free port. Other addresses are refused unless azsim.Config.Public is set: the endpoint asks for
+// no credential.
 func (s *Simulator) ListenAdmin(addr string) (*Admin, error) {
 	if addr == "" {
 		addr = "127.0.0.1:0"
 	}
-	if _, _, err := net.SplitHostPort(addr); err != nil || !onLoopback(addr) {
+	if _, _, err := net.SplitHostPort(addr); err != nil || !s.public && !onLoopback(addr) {
 		return nil, fmt.Errorf("simserver: the admin address %q is not host:port of loopback", addr)
 	}
 	l, err := net.Listen("tcp", addr)
@@ -73,8 +75,13 @@ func (a *Admin) Close() error {
 // what it answers.
 func (s *Simulator) AdminHandler() http.Handler {
 	mux := http.NewServeMux()
+	mux.HandleFunc("GET /accounts", func(w http.ResponseWriter, r *http.Request) {
+		write(w, http.StatusOK, s.accounts(r))
+	})
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		write(w, http.StatusOK, map[string]string{"status": "ok"})
+	})
 	endpoints := map[string]func(body []byte) (any, error){
-		"GET /accounts":  func([]byte) (any, error) { return s.accounts(), nil },
 		"GET /faults":    func([]byte) (any, error) { return s.currentFaults(), nil },
 		"PUT /faults":    s.putFaults,
 		"DELETE /faults": func([]byte) (any, error) { return s.replaceFaults(nil) },
@@ -88,7 +95,8 @@ func (s *Simulator) AdminHandler() http.Handler {
 	for pattern, h := range endpoints {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { answer(w, r, h) })
 	}
-	known := slices.Sorted(maps.Keys(endpoints))
+	known := append(slices.Sorted(maps.Keys(endpoints)), "GET /accounts", "GET /healthz")
+	slices.Sort(known)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusNotFound, unknown("endpoint", r.Method+" "+r.URL.Path, known))
 	})
@@ -98,6 +106,9 @@ func (s *Simulator) AdminHandler() http.Handler {
 	origins.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		refuse(w, http.StatusForbidden, errors.New("the request comes from a page of another origin"))
 	}))
+	if s.public { // everybody may, by any name
+		return origins.Handler(mux)
+	}
 	return guarded(origins.Handler(mux))
 }
 
@@ -178,17 +189,21 @@ type accountShown struct {
 	ConnectionString string `json:"connectionString,omitempty"`
 }
 
-// accounts are the accounts. Their keys are made of their names, or Azurite's, and open nothing
-// else.
-func (s *Simulator) accounts() map[string][]accountShown {
+// accounts are the accounts, on the host by which the client reaches the endpoint. Their keys are
+// made of their names, or Azurite's, and open nothing else.
+func (s *Simulator) accounts(r *http.Request) map[string][]accountShown {
 	s.mu.Lock()
 	server := s.server
 	s.mu.Unlock()
+	host := ""
+	if s.public {
+		host = (&url.URL{Host: r.Host}).Hostname()
+	}
 	var list []accountShown
 	for _, name := range s.Accounts() {
 		a := accountShown{Name: name}
 		if server != nil {
-			a.ConnectionString = server.ConnectionString(name)
+			a.ConnectionString = server.ConnectionStringAt(host, name)
 		}
 		list = append(list, a)
 	}

@@ -15,6 +15,7 @@
 // [Simulator.ListenAdmin] serves it on an address of loopback. Bodies are JSON; an error is
 // answered as {"error": "..."}.
 //
+//	GET    /healthz   200 as soon as all services listen
 //	GET    /accounts  names and, if the simulator listens, connection strings
 //	GET    /faults    {"faults": [{"fault": "lost-answer", "rate": 0.01, "op": ["PutMessage"]}]}
 //	PUT    /faults    the same: replaces all faults; their times count from now

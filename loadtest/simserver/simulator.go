@@ -13,6 +13,7 @@ import (
 type Simulator struct {
 	*azsim.Sim
 	seed     uint64
+	public   bool
 	schedule schedule
 
 	mu      sync.Mutex
@@ -24,7 +25,7 @@ type Simulator struct {
 // New makes a simulator and sets its faults. Like azsim.New it panics on a configuration that can
 // never work.
 func New(c azsim.Config, faults ...Fault) (*Simulator, error) {
-	s := &Simulator{Sim: azsim.New(c), seed: c.Seed, limits: c.Limits}
+	s := &Simulator{Sim: azsim.New(c), seed: c.Seed, public: c.Public, limits: c.Limits}
 	s.latency = azsim.Latency{Queue: c.Latency, Table: c.Latency}
 	if c.TableLatency > 0 {
 		s.latency.Table = c.TableLatency

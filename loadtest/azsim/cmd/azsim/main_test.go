@@ -1,0 +1,97 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azqueue/v2"
+)
+
+func TestWrongFlagsAreStatusTwo(t *testing.T) {
+	for _, args := range []string{"--acounts 3", "--accounts 0", "--listen here", "--fault nothing", "now", "--limits x"} {
+		var problems strings.Builder
+		status := run(t.Context(), strings.Fields(args), io.Discard, &problems)
+		if status != 2 || !strings.Contains(problems.String(), "--help") {
+			t.Errorf("%s: %d, %s", args, status, problems.String())
+		}
+	}
+	var out strings.Builder
+	if status := run(t.Context(), []string{"--help"}, &out, io.Discard); status != 0 || !strings.Contains(out.String(), "lost-answer") {
+		t.Errorf("--help: %d", status)
+	}
+	taken := filepath.Join(t.TempDir(), "none", "pump.yaml")
+	if status := run(t.Context(), []string{"--write-config", taken}, io.Discard, io.Discard); status != 1 {
+		t.Errorf("--write-config into nothing: %d", status)
+	}
+}
+
+// TestOtherMachinesReachTheAccounts has a client ask by a name that is not of loopback, as one does
+// from another container.
+func TestOtherMachinesReachTheAccounts(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	config := filepath.Join(t.TempDir(), "pump.yaml")
+	read, write := io.Pipe()
+	ended := make(chan int)
+	go func() {
+		ended <- run(ctx, []string{"--accounts", "1", "--listen", "0.0.0.0", "--write-config", config}, write, io.Discard)
+		write.Close()
+	}()
+	var said strings.Builder
+	for b := make([]byte, 4096); !strings.Contains(said.String(), "serving until"); {
+		n, err := read.Read(b)
+		if err != nil {
+			t.Fatal(err, said.String())
+		}
+		said.Write(b[:n])
+	}
+	go func() { _, _ = io.Copy(io.Discard, read) }()
+	admin := regexp.MustCompile(`(?m)^admin +http://\S+:(\d+)`).FindStringSubmatch(said.String())[1]
+	ask := func(path string) (text []byte) {
+		r, err := http.NewRequest(http.MethodGet, "http://127.0.0.1:"+admin+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Host = "azsim.test:" + admin
+		answer, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer answer.Body.Close()
+		if text, err = io.ReadAll(answer.Body); err != nil || answer.StatusCode != http.StatusOK {
+			t.Errorf("%s: %s %s, %v", path, answer.Status, text, err)
+		}
+		return text
+	}
+	ask("/healthz")
+	var got struct {
+		Accounts []struct{ ConnectionString string }
+	}
+	if err := json.Unmarshal(ask("/accounts"), &got); err != nil || len(got.Accounts) != 1 {
+		t.Fatal(err, got)
+	}
+	connection := got.Accounts[0].ConnectionString
+	if strings.Count(connection, "http://azsim.test:") != 3 {
+		t.Error(connection)
+	}
+	c, err := azqueue.NewServiceClientFromConnectionString(strings.ReplaceAll(connection, "azsim.test", "127.0.0.1"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.CreateQueue(t.Context(), "work", nil); err != nil {
+		t.Error(err)
+	}
+	if text, err := os.ReadFile(config); err != nil || !strings.Contains(string(text), "QueueEndpoint=http://127.0.0.1:") {
+		t.Errorf("%s %v", text, err)
+	}
+	stop()
+	if status := <-ended; status != 0 {
+		t.Errorf("status %d", status)
+	}
+}
