@@ -1,0 +1,142 @@
+package pumptest
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/processor"
+	"github.com/queuepump/queuepump/pump/source"
+)
+
+type order struct {
+	Item  string
+	Parts []struct{ Count int }
+	Due   time.Time
+}
+
+func TestABodyThatDoesNotDecodeIsRejectedAtOnceAndSaysWhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var seen []string
+		h := processor.JSON(func(ctx context.Context, o order) error {
+			is := processor.TaskOf(ctx)
+			seen = append(seen, o.Item, string(is.Key), is.ID)
+			return nil
+		})
+		w := New(t, h, Options{Processor: processor.Options{Concurrency: 1}})
+		w.Send(
+			source.Record{Key: []byte("k"), ID: "i", Body: []byte(`{"item":"cup","more":1}`)},
+			"no json", "null", `{"Parts":[{"Count":"x"}]}`, `{"Item":"a","Due":"soon"}`, `{"Item":`,
+		)
+		w.Advance(time.Minute)
+		w.Done(1)
+		w.Retried(0)
+		w.Quarantined(5, "the body does not decode into pumptest.order: ")
+		w.Quarantined(1, "invalid character 'o' in literal null (expecting 'u'), at byte 2")
+		w.Quarantined(1, "it is null")
+		w.Quarantined(1, `field "Parts.Count": a string does not fit int`)
+		w.Quarantined(1, `field "Due": parsing time`)
+		w.Quarantined(1, "unexpected end of JSON input, at byte 8")
+		if got := strings.Join(seen, ","); got != "cup,k,i" {
+			t.Errorf("the handler saw %s", got)
+		}
+	})
+}
+
+func TestStepsGoFromOutcomeToOutcome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fails := errors.New("no")
+		w := New(t, pump.HandlerFunc(func(_ context.Context, t *pump.Task) error {
+			switch t.Attempt {
+			case 1:
+				return pump.RetryAfter(time.Hour, fails)
+			case 2:
+				panic("oh")
+			}
+			return fails
+		}), Options{
+			Config:    pump.Config{Delivery: pump.Once, Workload: "steps"},
+			Processor: processor.Options{Retry: pump.RetryPolicy{MaxAttempts: 3, Max: 2 * time.Hour}},
+		})
+		w.Send(map[string]int{"a": 1})
+		first, second := w.Step(), w.Step()
+		w.Retried(2)
+		if first.Outcome != pump.OutcomeRetry || !errors.Is(first.Err, fails) || first.Key != `{"a":1}` ||
+			second.Outcome != pump.OutcomeFailed || !errors.Is(second.Err, errPanicked) ||
+			second.After-first.After < time.Hour {
+			t.Errorf("%+v, %+v", first, second)
+		}
+		w.Step()
+		w.Quarantined(1, "attempts: no")
+		w.Done(0)
+		if said := w.tasks(); !strings.Contains(said, "1 of 1 tasks have been handled:\n"+
+			`{"a":1}: failed at attempt 3`) {
+			t.Error(said)
+		}
+	})
+}
+
+// both is a handler of batches.
+type both struct{ pump.Handler }
+
+func (both) HandleBatch(_ context.Context, tasks []*pump.Task) []error {
+	errs := make([]error, len(tasks))
+	for i, t := range tasks {
+		if string(t.Body) == "bad" {
+			errs[i] = pump.Reject(errors.New("bad"))
+		}
+	}
+	return errs
+}
+
+func TestMiddlewareSeesEachCallInItsOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var said []string
+		use := func(name string) processor.Middleware {
+			return func(
+				ctx context.Context, tasks []*pump.Task, next func(context.Context) []error,
+			) []error {
+				said = append(said, name)
+				errs := next(ctx)
+				for i, t := range tasks {
+					is, _ := pump.OutcomeOf(errs[i])
+					said = append(said, name+" "+string(t.Body)+" "+string(is))
+				}
+				if name == "outer" && len(tasks) == 2 {
+					return nil // it knows better
+				}
+				return errs
+			}
+		}
+		w := New(t, both{}, Options{Processor: processor.Options{
+			Concurrency: 1, Use: []processor.Middleware{use("outer"), use("inner")},
+		}})
+		same := []byte("key")
+		w.Send(source.Record{Key: same, Body: []byte("good")}, source.Record{Key: same, Body: []byte("bad")})
+		w.Advance(time.Minute)
+		w.Done(2)
+		w.Send("bad")
+		w.Advance(time.Minute)
+		w.Quarantined(1, "bad")
+		want := "outer,inner,inner good done,inner bad rejected,outer good done,outer bad rejected," +
+			"outer,inner,inner bad rejected,outer bad rejected"
+		if got := strings.Join(said, ","); got != want {
+			t.Errorf("got %s", got)
+		}
+	})
+}
+
+func TestMiddlewareThatIsOfNoUseIsRefused(t *testing.T) {
+	none := processor.Options{Use: []processor.Middleware{nil}}
+	discards := processor.Options{Discard: true, Use: make([]processor.Middleware, 1)}
+	for _, o := range []processor.Options{none, discards} {
+		_, err := processor.New(pump.Config{}, both{}, o)
+		if err == nil {
+			t.Errorf("%+v is taken", o)
+		}
+	}
+}
