@@ -15,9 +15,9 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/internal/proof"
-	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
+	"github.com/queuepump/queuepump/pump/internal/testkit"
 	"github.com/queuepump/queuepump/pump/processor"
 	"github.com/queuepump/queuepump/pump/quarantine"
 	"github.com/queuepump/queuepump/pump/source"
@@ -52,10 +52,10 @@ type World struct {
 	began  time.Time
 	sent   int
 
-	mu    sync.Mutex // guards what follows
-	all   []Handling
-	steps int // so many of all are behind Step
-	news  chan struct{}
+	steps int // so many handlings are behind Step
+
+	mu  sync.Mutex // guards all
+	all []Handling
 }
 
 // New makes a world and starts its processor, which the end of the test stops. It panics outside of
@@ -66,15 +66,12 @@ func New(t *testing.T, h pump.Handler, o Options) *World {
 	if len(o.Config.Accounts) > 0 {
 		t.Fatal("Options.Config.Accounts: they are not used; leave them out, the world makes its own")
 	}
-	const name = "simulated"
-	sim := azsim.New(azsim.Config{
-		Accounts: []azsim.Account{{Name: name}}, Latency: 10 * time.Millisecond,
-	})
+	sim := testkit.Simulated()
 	account, err := azure.Open(azure.Options{
-		ConnectionString: sim.ConnectionString(name), Transport: sim.Transport(),
+		ConnectionString: sim.ConnectionString("north"), Transport: sim.Transport(),
 	})
 	proof.Must(t, err)
-	w := &World{t: t, cfg: o.Config, began: time.Now(), news: make(chan struct{}, 1)}
+	w := &World{t: t, cfg: o.Config, began: time.Now()}
 	w.cfg.Workload, w.cfg.Segments = cmp.Or(w.cfg.Workload, "test"), cmp.Or(w.cfg.Segments, 64)
 	w.cfg.Accounts = []pump.Account{{Storage: account, Queues: 1}}
 	if w.cfg.Log == nil {
@@ -116,37 +113,28 @@ func (w *World) note(
 				fmt.Sprint(t.Run, t.Segment, t.N),
 			})
 		}
-		select {
-		case w.news <- struct{}{}:
-		default:
-		}
 	}()
 	errs = next(ctx)
 	return errs
 }
 
-// Send sends tasks, and returns when all are in queues. A string and a []byte are the body of a
-// task, any other value becomes JSON; the body is the key, too. A [source.Record] has a key and an
-// id of its own.
+// Send sends tasks, and returns when all are in queues. A [source.Record] is a task with a key and
+// an id. A []byte is the body of a task, and any other value becomes one as JSON; the body is the
+// key, too.
 func (w *World) Send(tasks ...any) {
 	w.t.Helper()
 	records := make([]source.Record, len(tasks))
 	for i, task := range tasks {
-		var body []byte
-		switch task := task.(type) {
-		case source.Record:
-			records[i] = task
-			continue
-		case string:
-			body = []byte(task)
-		case []byte:
-			body = task
-		default:
-			var err error
-			body, err = json.Marshal(task)
-			proof.Must(w.t, err)
+		r, is := task.(source.Record)
+		if body, raw := task.([]byte); !is {
+			if !raw {
+				var err error
+				body, err = json.Marshal(task)
+				proof.Must(w.t, err)
+			}
+			r = source.Record{Key: body, Body: body}
 		}
-		records[i] = source.Record{Key: body, Body: body}
+		records[i] = r
 	}
 	proof.Must(w.t, w.sender.Send(w.t.Context(), records...))
 	w.sent += len(tasks)
@@ -156,26 +144,22 @@ func (w *World) Send(tasks ...any) {
 func (w *World) Advance(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.steps = len(w.all)
+	w.steps = len(w.Handlings())
 }
 
-// Step lets time pass up to the next outcome of a task, and gives it. The test fails if there is
-// none within a week.
+// Step lets time pass, a second at least, up to the next outcome of a task, and gives it. The test
+// fails if there is none within a week.
 func (w *World) Step() Handling {
 	w.t.Helper()
-	for week := time.After(7 * 24 * time.Hour); ; {
+	for range 7 * 24 * 60 * 60 {
+		time.Sleep(time.Second)
 		if all := w.Handlings(); w.steps < len(all) {
 			w.steps++
 			return all[w.steps-1]
 		}
-		select {
-		case <-w.news:
-		case <-week:
-			w.t.Fatal("no task was handled within a week; " + w.tasks())
-		}
 	}
+	w.t.Fatal("no task was handled within a week; " + w.tasks())
+	panic("not reached")
 }
 
 // Handlings are the outcomes of all calls of the handler so far, in their order.
@@ -197,30 +181,29 @@ func (w *World) Done(want int) {
 	w.expect(done, want, "done")
 }
 
-// Retried expects that tasks have been put back for another attempt so many times. It lets a second
-// pass first, in which that is done.
+// Retried expects that tasks have been put back for another attempt so many times. A second passes
+// first, in which that is done.
 func (w *World) Retried(want int) {
 	w.t.Helper()
 	time.Sleep(time.Second)
 	w.expect(int(w.proc.State().Done.Retried), want, "retried")
 }
 
-// Quarantined expects that so many tasks are in quarantine whose cause has this text in it. It lets
-// a second pass first, in which they come there.
+// Quarantined expects that so many tasks are in quarantine whose cause has this text in it. A second
+// passes first, in which they come there.
 func (w *World) Quarantined(want int, cause string) {
 	w.t.Helper()
 	time.Sleep(time.Second)
 	q, err := quarantine.Open(w.t.Context(), w.cfg)
 	proof.Must(w.t, err)
-	got := 0
-	err = q.List(w.t.Context(), quarantine.Filter{}, func(m *quarantine.Message) bool {
+	got, all := 0, quarantine.Filter{}
+	proof.Must(w.t, q.List(w.t.Context(), all, func(m *quarantine.Message) bool {
 		if strings.Contains(m.Reason+": "+m.Detail, cause) {
 			got += m.Tasks
 		}
 		return true
-	})
-	proof.Must(w.t, err)
-	w.expect(got, want, fmt.Sprintf("in quarantine, with %q in the cause", cause))
+	}))
+	w.expect(got, want, fmt.Sprintf("in quarantine with %q in the cause", cause))
 }
 
 func (w *World) expect(got, want int, what string) {

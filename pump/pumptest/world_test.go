@@ -30,7 +30,8 @@ func TestABodyThatDoesNotDecodeIsRejectedAtOnceAndSaysWhere(t *testing.T) {
 		w := New(t, h, Options{Processor: processor.Options{Concurrency: 1}})
 		w.Send(
 			source.Record{Key: []byte("k"), ID: "i", Body: []byte(`{"item":"cup","more":1}`)},
-			"no json", "null", `{"Parts":[{"Count":"x"}]}`, `{"Item":"a","Due":"soon"}`, `{"Item":`,
+			[]byte("no json"), nil, []byte(`{"Parts":[{"Count":"x"}]}`),
+			[]byte(`{"Item":"a","Due":"soon"}`), []byte(`{"Item":`),
 		)
 		w.Advance(time.Minute)
 		w.Done(1)
@@ -119,7 +120,7 @@ func TestMiddlewareSeesEachCallInItsOrder(t *testing.T) {
 		w.Send(source.Record{Key: same, Body: []byte("good")}, source.Record{Key: same, Body: []byte("bad")})
 		w.Advance(time.Minute)
 		w.Done(2)
-		w.Send("bad")
+		w.Send([]byte("bad"))
 		w.Advance(time.Minute)
 		w.Quarantined(1, "bad")
 		want := "outer,inner,inner good done,inner bad rejected,outer good done,outer bad rejected," +
