@@ -160,28 +160,21 @@ func (c *child) ask(
 	})
 	defer end()
 
-	written := make(chan error, 1)
 	late := time.AfterFunc(overdue, func() {
 		c.stderr.log.log.Warn("a child does not read its task", "pid", c.group.Pid(), "for", overdue)
 	})
-	write := func() {
+	past, written := time.Unix(1, 0), make(chan error, 1)
+	go func() { // a child may print more than a pipe holds before it has read its last task
 		_, err := c.in.Write(request)
 		late.Stop()
-		written <- err
-	}
-	var err error
-	if len(o.answers) > 1 {
-		// The child may print more than a pipe holds before it has read the last line.
-		go write()
-		err = c.read(o)
-		_ = c.in.SetWriteDeadline(time.Unix(1, 0)) // if it has answered without that
-		err = cmp.Or(err, <-written)
-	} else {
-		write()
-		if err = <-written; err == nil {
-			err = c.read(o)
+		if err != nil {
+			_ = c.out.SetReadDeadline(past)
 		}
-	}
+		written <- err
+	}()
+	err := c.read(o)
+	_ = c.in.SetWriteDeadline(past)
+	err = cmp.Or(<-written, err)
 	switch {
 	case o.garbage != nil:
 		return o.garbage

@@ -60,10 +60,8 @@ func ExampleMiddleware() {
 	orders.Stdin = strings.NewReader("nonsense\n")
 	must(must(distributor.New(cfg, orders, distributor.Options{})).Run(ctx))
 
-	said := func(
-		ctx context.Context, tasks []*pump.Task, next func(context.Context) []error,
-	) []error {
-		errs := next(ctx)
+	said := func(ctx context.Context, tasks []*pump.Task, next processor.Next) []error {
+		errs := next(ctx, tasks)
 		for i, t := range tasks {
 			is, _ := pump.OutcomeOf(errs[i])
 			fmt.Println(string(t.Body), "is", is)

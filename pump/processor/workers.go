@@ -148,7 +148,7 @@ func (s *worker) runNext() (more bool) {
 		span.End(err, errs, context.Cause(ctx))
 		s.endTasks(ctx, err, errs)
 	}()
-	errs = r.callThrough(handled, d, from, to)
+	errs = r.call(handled, d, from, to)
 	err = nil
 	return more
 }

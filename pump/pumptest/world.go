@@ -40,7 +40,6 @@ type Handling struct {
 	Outcome pump.Outcome
 	Err     error         // what the handler returned
 	After   time.Duration // from New to the end of the call
-	task    string
 }
 
 // World is a workload with a sender and a processor at work.
@@ -100,7 +99,7 @@ var errPanicked = errors.New("the handler panicked, or ended its goroutine")
 
 // note is the outermost middleware.
 func (w *World) note(
-	ctx context.Context, tasks []*pump.Task, next func(context.Context) []error,
+	ctx context.Context, tasks []*pump.Task, next processor.Next,
 ) []error {
 	errs := slices.Repeat([]error{errPanicked}, len(tasks)) // unless next returns
 	defer func() {
@@ -110,11 +109,10 @@ func (w *World) note(
 			is, _ := pump.OutcomeOf(errs[i])
 			w.all = append(w.all, Handling{
 				string(t.Key), strings.Clone(t.ID), t.Attempt, is, errs[i], time.Since(w.began),
-				fmt.Sprint(t.Run, t.Segment, t.N),
 			})
 		}
 	}()
-	errs = next(ctx)
+	errs = next(ctx, tasks)
 	return errs
 }
 
@@ -158,7 +156,7 @@ func (w *World) Step() Handling {
 			return all[w.steps-1]
 		}
 	}
-	w.t.Fatal("no task was handled within a week; " + w.tasks())
+	w.t.Fatal("no task was handled within a week; " + w.story())
 	panic("not reached")
 }
 
@@ -169,31 +167,23 @@ func (w *World) Handlings() []Handling {
 	return slices.Clone(w.all)
 }
 
-// Done expects that so many of the tasks that were sent are done.
+// Done expects that so many tasks are done. As Retried and Quarantined do, it lets a second pass
+// first, in which the pump settles what handlers have returned.
 func (w *World) Done(want int) {
 	w.t.Helper()
-	done := 0
-	for _, h := range w.last() {
-		if h.Outcome == pump.OutcomeDone {
-			done++
-		}
-	}
-	w.expect(done, want, "done")
+	w.expect(w.settled().Handled, want, "done")
 }
 
-// Retried expects that tasks have been put back for another attempt so many times. A second passes
-// first, in which that is done.
+// Retried expects that tasks have been put back for another attempt so many times.
 func (w *World) Retried(want int) {
 	w.t.Helper()
-	time.Sleep(time.Second)
-	w.expect(int(w.proc.State().Done.Retried), want, "retried")
+	w.expect(w.settled().Retried, want, "retried")
 }
 
-// Quarantined expects that so many tasks are in quarantine whose cause has this text in it. A second
-// passes first, in which they come there.
+// Quarantined expects that so many tasks are in quarantine whose cause has this text in it.
 func (w *World) Quarantined(want int, cause string) {
 	w.t.Helper()
-	time.Sleep(time.Second)
+	w.settled()
 	q, err := quarantine.Open(w.t.Context(), w.cfg)
 	proof.Must(w.t, err)
 	got, all := 0, quarantine.Filter{}
@@ -203,34 +193,29 @@ func (w *World) Quarantined(want int, cause string) {
 		}
 		return true
 	}))
-	w.expect(got, want, fmt.Sprintf("in quarantine with %q in the cause", cause))
+	w.expect(int64(got), want, fmt.Sprintf("in quarantine with %q in the cause", cause))
 }
 
-func (w *World) expect(got, want int, what string) {
+func (w *World) settled() processor.Summary {
+	time.Sleep(time.Second)
+	synctest.Wait()
+	return w.proc.State().Done
+}
+
+func (w *World) expect(got int64, want int, what string) {
 	w.t.Helper()
-	if got != want {
-		w.t.Errorf("%d tasks are %s, want %d; %s", got, what, want, w.tasks())
+	if got != int64(want) {
+		w.t.Errorf("%d tasks are %s, want %d; %s", got, what, want, w.story())
 	}
 }
 
-// last is the last outcome of each task.
-func (w *World) last() map[string]Handling {
-	last := map[string]Handling{}
-	for _, h := range w.Handlings() {
-		last[h.task] = h
+// story is the last outcomes.
+func (w *World) story() string {
+	all := w.Handlings()
+	lines := []string{fmt.Sprintf("%d tasks were sent, the handler was called for %d", w.sent, len(all))}
+	for _, h := range all[max(0, len(all)-20):] {
+		lines = append(lines, fmt.Sprintf("%v: %.80s is %s at attempt %d: %v", h.After,
+			cmp.Or(h.ID, h.Key), h.Outcome, h.Attempt, h.Err))
 	}
-	return last
-}
-
-// tasks says what became of the tasks so far.
-func (w *World) tasks() string {
-	const most = 20
-	var lines []string
-	for _, h := range w.last() {
-		lines = append(lines, fmt.Sprintf("\n%.80s: %s at attempt %d, %v after the start: %v",
-			cmp.Or(h.ID, h.Key), h.Outcome, h.Attempt, h.After, cmp.Or(h.Err, errors.New("no error"))))
-	}
-	slices.Sort(lines)
-	return fmt.Sprintf("%v after the start %d of %d tasks have been handled:%s", time.Since(w.began),
-		len(lines), w.sent, strings.Join(lines[:min(most, len(lines))], ""))
+	return strings.Join(lines, "\n")
 }

@@ -74,8 +74,7 @@ func TestStepsGoFromOutcomeToOutcome(t *testing.T) {
 		w.Step()
 		w.Quarantined(1, "attempts: no")
 		w.Done(0)
-		if said := w.tasks(); !strings.Contains(said, "1 of 1 tasks have been handled:\n"+
-			`{"a":1}: failed at attempt 3`) {
+		if said := w.story(); !strings.Contains(said, `s: {"a":1} is failed at attempt 3: no`) {
 			t.Error(said)
 		}
 	})
@@ -98,11 +97,9 @@ func TestMiddlewareSeesEachCallInItsOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var said []string
 		use := func(name string) processor.Middleware {
-			return func(
-				ctx context.Context, tasks []*pump.Task, next func(context.Context) []error,
-			) []error {
+			return func(ctx context.Context, tasks []*pump.Task, next processor.Next) []error {
 				said = append(said, name)
-				errs := next(ctx)
+				errs := next(ctx, tasks)
 				for i, t := range tasks {
 					is, _ := pump.OutcomeOf(errs[i])
 					said = append(said, name+" "+string(t.Body)+" "+string(is))
