@@ -33,7 +33,8 @@ func shop(opens time.Time) pump.Handler {
 func Example() {
 	run("TestShop", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			w := pumptest.New(t, shop(time.Now().Add(8*time.Hour)), pumptest.Options{})
+			opens := time.Now().Add(8 * time.Hour)
+			w := pumptest.New(t, pump.Config{}, shop(opens), processor.Options{})
 			w.Send(Order{"teapot"}, Order{"cup"}, Order{})
 			w.Advance(7 * time.Hour)
 			w.Done(0)

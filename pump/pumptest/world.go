@@ -24,15 +24,6 @@ import (
 	"github.com/queuepump/queuepump/pump/storage/azure"
 )
 
-// Options are what a test says of the pump besides its handler. The zero value works.
-type Options struct {
-	// Config is that of the workload, for example its Delivery. Accounts stays empty: the world makes
-	// one. Default of Workload: "test"; of Log: the test's output.
-	Config pump.Config
-	// Processor is how the processor works, for example its Retry, or middleware.
-	Processor processor.Options
-}
-
 // Handling is what became of a task in one call of the handler.
 type Handling struct {
 	Key, ID string
@@ -57,35 +48,31 @@ type World struct {
 	all []Handling
 }
 
-// New makes a world and starts its processor, which the end of the test stops. It panics outside of
-// a bubble of virtual time (synctest.Test).
-func New(t *testing.T, h pump.Handler, o Options) *World {
+// New makes a world and starts its processor, as [processor.New] makes it; the end of the test stops
+// it. In the configuration a simulated account stands in the place of the Accounts. Unless it says
+// otherwise, the workload is "test", and logs to the test's output. New panics outside of a bubble
+// of virtual time (synctest.Test).
+func New(t *testing.T, cfg pump.Config, h pump.Handler, o processor.Options) *World {
 	t.Helper()
 	synctest.Wait() // panics
-	if len(o.Config.Accounts) > 0 {
-		t.Fatal("Options.Config.Accounts: they are not used; leave them out, the world makes its own")
-	}
 	sim := testkit.Simulated()
 	account, err := azure.Open(azure.Options{
 		ConnectionString: sim.ConnectionString("north"), Transport: sim.Transport(),
 	})
 	proof.Must(t, err)
-	w := &World{t: t, cfg: o.Config, began: time.Now()}
-	w.cfg.Workload, w.cfg.Segments = cmp.Or(w.cfg.Workload, "test"), cmp.Or(w.cfg.Segments, 64)
-	w.cfg.Accounts = []pump.Account{{Storage: account, Queues: 1}}
-	if w.cfg.Log == nil {
-		w.cfg.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
-	}
-	cfg := w.cfg
+	cfg.Workload, cfg.Segments = cmp.Or(cfg.Workload, "test"), cmp.Or(cfg.Segments, 64)
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.NewTextHandler(t.Output(), nil)))
+	cfg.Accounts = []pump.Account{{Storage: account, Queues: 1}}
 	cfg.Instance = "sender"
+	w := &World{t: t, cfg: cfg, began: time.Now()}
 	w.sender, err = distributor.NewSender(cfg, distributor.SenderOptions{})
 	proof.Must(t, err)
-	cfg.Instance, o.Processor.Make = "processor", true
-	if o.Processor.Beat == 0 && o.Processor.Lease == 0 {
-		o.Processor.Beat = 20 * time.Second // hours of beats would take longer than those of tasks
+	cfg.Instance, o.Make = "processor", true
+	o.Use = append([]processor.Middleware{w.note}, o.Use...)
+	if o.Beat == 0 && o.Lease == 0 {
+		o.Beat = 20 * time.Second // hours of beats would take longer than those of tasks
 	}
-	o.Processor.Use = append([]processor.Middleware{w.note}, o.Processor.Use...)
-	w.proc, err = processor.New(cfg, h, o.Processor)
+	w.proc, err = processor.New(cfg, h, o)
 	proof.Must(t, err)
 	stopped := make(chan error, 1)
 	go func() { stopped <- proof.ErrOf(w.proc.Run(t.Context())) }()

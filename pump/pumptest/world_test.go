@@ -27,7 +27,7 @@ func TestABodyThatDoesNotDecodeIsRejectedAtOnceAndSaysWhere(t *testing.T) {
 			seen = append(seen, o.Item, string(is.Key), is.ID)
 			return nil
 		})
-		w := New(t, h, Options{Processor: processor.Options{Concurrency: 1}})
+		w := New(t, pump.Config{}, h, processor.Options{Concurrency: 1})
 		w.Send(
 			source.Record{Key: []byte("k"), ID: "i", Body: []byte(`{"item":"cup","more":1}`)},
 			[]byte("no json"), nil, []byte(`{"Parts":[{"Count":"x"}]}`),
@@ -51,7 +51,7 @@ func TestABodyThatDoesNotDecodeIsRejectedAtOnceAndSaysWhere(t *testing.T) {
 func TestStepsGoFromOutcomeToOutcome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fails := errors.New("no")
-		w := New(t, pump.HandlerFunc(func(_ context.Context, t *pump.Task) error {
+		h := pump.HandlerFunc(func(_ context.Context, t *pump.Task) error {
 			switch t.Attempt {
 			case 1:
 				return pump.RetryAfter(time.Hour, fails)
@@ -59,10 +59,9 @@ func TestStepsGoFromOutcomeToOutcome(t *testing.T) {
 				panic("oh")
 			}
 			return fails
-		}), Options{
-			Config:    pump.Config{Delivery: pump.Once, Workload: "steps"},
-			Processor: processor.Options{Retry: pump.RetryPolicy{MaxAttempts: 3, Max: 2 * time.Hour}},
 		})
+		w := New(t, pump.Config{Delivery: pump.Once, Workload: "steps"}, h,
+			processor.Options{Retry: pump.RetryPolicy{MaxAttempts: 3, Max: 2 * time.Hour}})
 		w.Send(map[string]int{"a": 1})
 		first, second := w.Step(), w.Step()
 		w.Retried(2)
@@ -110,9 +109,9 @@ func TestMiddlewareSeesEachCallInItsOrder(t *testing.T) {
 				return errs
 			}
 		}
-		w := New(t, both{}, Options{Processor: processor.Options{
+		w := New(t, pump.Config{}, both{}, processor.Options{
 			Concurrency: 1, Use: []processor.Middleware{use("outer"), use("inner")},
-		}})
+		})
 		same := []byte("key")
 		w.Send(source.Record{Key: same, Body: []byte("good")}, source.Record{Key: same, Body: []byte("bad")})
 		w.Advance(time.Minute)
