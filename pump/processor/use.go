@@ -14,8 +14,8 @@ import (
 // [pump.BatchHandler]. next gives them to what stands behind the middleware, at the end the
 // handler. The errors that the middleware returns count: one a task, or nil if all are done;
 // [pump.OutcomeOf] says what each means. If their number is another, or after a panic, every task
-// fails. A middleware may call next with a context of its own, with some of the tasks, again after a
-// failure, or not at all.
+// fails. A middleware may call next with a context of its own, with some of the tasks, again after
+// a failure, or not at all.
 type Middleware func(ctx context.Context, tasks []*pump.Task, next Next) []error
 
 // Next returns one error a task, nil if it is done.

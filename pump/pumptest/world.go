@@ -14,10 +14,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/proof"
+	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
-	"github.com/queuepump/queuepump/pump/internal/testkit"
 	"github.com/queuepump/queuepump/pump/processor"
 	"github.com/queuepump/queuepump/pump/quarantine"
 	"github.com/queuepump/queuepump/pump/source"
@@ -48,38 +47,50 @@ type World struct {
 	all []Handling
 }
 
-// New makes a world and starts its processor, as [processor.New] makes it; the end of the test stops
-// it. In the configuration a simulated account stands in the place of the Accounts. Unless it says
-// otherwise, the workload is "test", and logs to the test's output. New panics outside of a bubble
-// of virtual time (synctest.Test).
+// New makes a world and starts its processor, as [processor.New] makes it; the end of the test
+// stops it. In the configuration a simulated account stands in the place of the Accounts. Unless it
+// says otherwise, the workload is "test", and logs to the test's output. New panics outside of a
+// bubble of virtual time (synctest.Test).
 func New(t *testing.T, cfg pump.Config, h pump.Handler, o processor.Options) *World {
 	t.Helper()
 	synctest.Wait() // panics
-	sim := testkit.Simulated()
+	w := &World{t: t, began: time.Now()}
+	sim := azsim.New(azsim.Config{Latency: 10 * time.Millisecond})
 	account, err := azure.Open(azure.Options{
-		ConnectionString: sim.ConnectionString("north"), Transport: sim.Transport(),
+		ConnectionString: sim.ConnectionString(sim.Accounts()[0]), Transport: sim.Transport(),
 	})
-	proof.Must(t, err)
+	w.must(err)
 	cfg.Workload, cfg.Segments = cmp.Or(cfg.Workload, "test"), cmp.Or(cfg.Segments, 64)
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.NewTextHandler(t.Output(), nil)))
 	cfg.Accounts = []pump.Account{{Storage: account, Queues: 1}}
 	cfg.Instance = "sender"
-	w := &World{t: t, cfg: cfg, began: time.Now()}
+	w.cfg = cfg
 	w.sender, err = distributor.NewSender(cfg, distributor.SenderOptions{})
-	proof.Must(t, err)
+	w.must(err)
 	cfg.Instance, o.Make = "processor", true
 	o.Use = append([]processor.Middleware{w.note}, o.Use...)
 	if o.Beat == 0 && o.Lease == 0 {
 		o.Beat = 20 * time.Second // hours of beats would take longer than those of tasks
 	}
 	w.proc, err = processor.New(cfg, h, o)
-	proof.Must(t, err)
+	w.must(err)
 	stopped := make(chan error, 1)
-	go func() { stopped <- proof.ErrOf(w.proc.Run(t.Context())) }()
+	go func() {
+		_, err := w.proc.Run(t.Context())
+		stopped <- err
+	}()
 	t.Cleanup(func() {
-		proof.Must(t, errors.Join(proof.ErrOf(w.sender.Close(context.Background())), <-stopped))
+		_, err := w.sender.Close(context.Background())
+		w.must(errors.Join(err, <-stopped))
 	})
 	return w
+}
+
+func (w *World) must(err error) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatal(err)
+	}
 }
 
 var errPanicked = errors.New("the handler panicked, or ended its goroutine")
@@ -115,13 +126,13 @@ func (w *World) Send(tasks ...any) {
 			if !raw {
 				var err error
 				body, err = json.Marshal(task)
-				proof.Must(w.t, err)
+				w.must(err)
 			}
 			r = source.Record{Key: body, Body: body}
 		}
 		records[i] = r
 	}
-	proof.Must(w.t, w.sender.Send(w.t.Context(), records...))
+	w.must(w.sender.Send(w.t.Context(), records...))
 	w.sent += len(tasks)
 }
 
@@ -172,9 +183,9 @@ func (w *World) Quarantined(want int, cause string) {
 	w.t.Helper()
 	w.settled()
 	q, err := quarantine.Open(w.t.Context(), w.cfg)
-	proof.Must(w.t, err)
+	w.must(err)
 	got, all := 0, quarantine.Filter{}
-	proof.Must(w.t, q.List(w.t.Context(), all, func(m *quarantine.Message) bool {
+	w.must(q.List(w.t.Context(), all, func(m *quarantine.Message) bool {
 		if strings.Contains(m.Reason+": "+m.Detail, cause) {
 			got += m.Tasks
 		}
@@ -199,7 +210,7 @@ func (w *World) expect(got int64, want int, what string) {
 // story is the last outcomes.
 func (w *World) story() string {
 	all := w.Handlings()
-	lines := []string{fmt.Sprintf("%d tasks were sent, the handler was called for %d", w.sent, len(all))}
+	lines := []string{fmt.Sprintf("%d tasks were sent, and %d handled", w.sent, len(all))}
 	for _, h := range all[max(0, len(all)-20):] {
 		lines = append(lines, fmt.Sprintf("%v: %.80s is %s at attempt %d: %v", h.After,
 			cmp.Or(h.ID, h.Key), h.Outcome, h.Attempt, h.Err))
