@@ -4,7 +4,7 @@
 // [New] is called inside of synctest.Test. [World.Send] sends tasks, [World.Advance] lets time
 // pass, and [World.Step] lets it pass up to the next outcome. [World.Done], [World.Retried] and
 // [World.Quarantined] say what is expected. If it is not so, the test fails and shows the last
-// outcome of each task. The log of the pump is shown with it.
+// outcome of each task.
 //
 // Virtual time passes only while all goroutines of the test wait for time, for each other or for
 // the pump. While a handler waits for something outside, as a network, the clock stands still.
