@@ -69,7 +69,7 @@ var levels = []struct {
 		"internal/packaging/lifecycle", "pump/internal/processtest", "pump/worlds",
 		"loadtest/azsim", "pump/internal/testkit", "pump/internal/testworld", "loadtest/report",
 		"loadtest/realaccounts", "loadtest/scenario", "loadtest/simserver", "loadtest/azsim/cmd/azsim",
-		"loadtest", "bench",
+		"loadtest", "bench", "pump/pumptest",
 	}},
 }
 

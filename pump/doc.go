@@ -25,10 +25,11 @@
 //	...
 //	done, err := p.Run(ctx)
 //
-// A program whose tasks come up one by one sends them with a distributor.Sender. In delivery mode
-// [Once] a ledger says exactly which tasks are done: runs.Wait waits until all of a run are done,
-// and Repair of a distributor puts lost ones again. Packages status, accounts, quarantine, runs,
-// workloads and gates do what an operator's commands do.
+// processor.JSON makes a handler of a function of a type of your own, and package pumptest tests
+// handlers in virtual time. A program whose tasks come up one by one sends them with a
+// distributor.Sender. In delivery mode [Once] a ledger says exactly which tasks are done: runs.Wait
+// waits until all of a run are done, and Repair of a distributor puts lost ones again. Packages
+// status, accounts, quarantine, runs, workloads and gates do what an operator's commands do.
 //
 // # The promise
 //

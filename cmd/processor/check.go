@@ -39,7 +39,7 @@ type checkFlags struct {
 }
 
 func check() *cobra.Command {
-	f := checkFlags{work: workFlags{children: 1, patience: time.Second}}
+	f := checkFlags{work: workFlags{children: 1, batch: 1, patience: time.Second}}
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Try a command or an endpoint on some lines, without any account",

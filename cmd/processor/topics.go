@@ -33,6 +33,13 @@ The child should end when its input does. A child that dies, prints anything els
 takes longer than --task-timeout is killed with all its children and replaced, and its
 task is tried again. The first task of a new child has 20 s more, for the start of the child.
 
+With --batch N a child reads up to N lines at once. "left" in each is how many of its
+batch are still to come: at 0 the batch is whole. The child prints one line a task, in
+any order, before it gets more; --task-timeout is for all. A line that is not an outcome
+fails the task of its seq, and no other. If the child dies, hangs or prints a seq that it
+has not been given, the outcomes that are there count, and the other tasks are given once
+more, each alone, without an attempt.
+
 --exec-each CMD starts a process for each task. The body is its standard input;
 QUEUEPUMP_TASK_RUN, _SEGMENT, _N, _KEY (or _KEY_BASE64), _ID, _EPOCH and _ATTEMPT are
 in its environment, and TRACEPARENT and TRACESTATE of a task that is traced. Its exit

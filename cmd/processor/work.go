@@ -31,6 +31,7 @@ type workFlags struct {
 	countBy, sum              string
 
 	children int
+	batch    int
 	timeout  time.Duration
 	headers  []string
 	patience time.Duration
@@ -54,8 +55,9 @@ func (f *workFlags) add(cmd *cobra.Command) {
 			"(for measuring; \"distributor runs end RUN --drop\" throws one run away)")
 	flags.IntVar(&f.children, "children", runtime.GOMAXPROCS(0),
 		"how many processes --exec and --exec-each run at once")
+	flags.IntVar(&f.batch, "batch", 1, "give a child of --exec up to `N` tasks at once")
 	flags.DurationVar(&f.timeout, "task-timeout", 5*time.Minute,
-		"how long one task may take with --exec, --exec-each and --http")
+		"how long one task, or batch, may take with --exec, --exec-each and --http")
 	flags.StringArrayVar(&f.headers, "http-header", nil,
 		"a `HEADER` sent with --http, as 'Name: value'; ${VAR} is taken from the "+
 			"environment; may be repeated")
@@ -69,6 +71,7 @@ func (f *workFlags) add(cmd *cobra.Command) {
 // belongings are flags that have no effect without one of some others.
 var belongings = map[string][]string{
 	"children":     {"exec", "exec-each"},
+	"batch":        {"exec"},
 	"task-timeout": {"exec", "exec-each", "http"},
 	"keep-env":     {"exec", "exec-each"},
 	"http-header":  {"http"},
@@ -121,6 +124,8 @@ func (f *workFlags) check() error {
 			"counts` shows what was counted")
 	case f.children < 1 || f.children > 10_000:
 		return cli.Usage("--children: %d is out of range; use 1 to 10000", f.children)
+	case f.batch < 1 || f.batch > 10_000:
+		return cli.Usage("--batch: %d is out of range; use 1 to 10000", f.batch)
 	case f.timeout <= 0:
 		return cli.Usage("--task-timeout: %v is out of range; use more than 0", f.timeout)
 	case f.patience <= 0:
@@ -254,7 +259,7 @@ func (f *workFlags) command(
 	argv, err := cli.Split(line)
 	return handlers.CommandOptions{
 		Argv: argv, Env: cli.ChildEnv(file, f.keepEnv), Children: f.children,
-		Timeout: f.timeout, Broken: broken, Log: log,
+		Batch: f.batch, Timeout: f.timeout, Broken: broken, Log: log,
 	}, err
 }
 

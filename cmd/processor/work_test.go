@@ -12,7 +12,7 @@ import (
 )
 
 func TestWhatToDoWithATaskIsSaidExactlyOnce(t *testing.T) {
-	good := workFlags{children: 1, timeout: time.Second, patience: time.Second}
+	good := workFlags{children: 1, batch: 1, timeout: time.Second, patience: time.Second}
 	with := func(change func(*workFlags)) workFlags {
 		f := good
 		change(&f)
@@ -39,6 +39,7 @@ func TestWhatToDoWithATaskIsSaidExactlyOnce(t *testing.T) {
 		{"counts and discarding", with(func(f *workFlags) { f.countBy, f.discard = "x", true }), "only one of"},
 		{"counts and a file", with(func(f *workFlags) { f.countBy, f.out = "x", "y" }), "nothing to write"},
 		{"no children", with(func(f *workFlags) { f.exec, f.children = "x", 0 }), "--children"},
+		{"a batch of none", with(func(f *workFlags) { f.exec, f.batch = "x", 0 }), "--batch"},
 		{"no time", with(func(f *workFlags) { f.exec, f.timeout = "x", 0 }), "--task-timeout"},
 		{"no patience", with(func(f *workFlags) { f.out, f.patience = "x", -1 }), "--out-patience"},
 	} {

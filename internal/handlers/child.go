@@ -43,6 +43,7 @@ type child struct {
 	answer *bufio.Reader
 	stderr *said
 	seq    uint64 // of the task it was given last
+	calls  int    // how often it was given tasks
 	buf    []byte
 
 	ended  chan struct{} // closed when the process has been waited for
@@ -148,9 +149,11 @@ func (c *child) alive() bool {
 	}
 }
 
-// ask sends one request line and reads the answer's line, which is valid until
-// the next call. Any error leaves the child unusable.
-func (c *child) ask(ctx context.Context, request []byte, timeout time.Duration) ([]byte, error) {
+// ask sends the lines of tasks and reads those of their outcomes. Any error leaves the child
+// unusable.
+func (c *child) ask(
+	ctx context.Context, request []byte, timeout time.Duration, o *outcomes,
+) error {
 	end := limit(ctx, time.Now().Add(timeout), func(at time.Time) {
 		_ = c.in.SetWriteDeadline(at)
 		_ = c.out.SetReadDeadline(at)
@@ -160,23 +163,43 @@ func (c *child) ask(ctx context.Context, request []byte, timeout time.Duration) 
 	late := time.AfterFunc(overdue, func() {
 		c.stderr.log.log.Warn("a child does not read its task", "pid", c.group.Pid(), "for", overdue)
 	})
-	_, err := c.in.Write(request)
-	late.Stop()
-	if err == nil {
-		c.buf, err = readLine(c.answer, c.buf[:0])
-	}
+	past, written := time.Unix(1, 0), make(chan error, 1)
+	go func() { // a child may print more than a pipe holds before it has read its last task
+		_, err := c.in.Write(request)
+		late.Stop()
+		if err != nil {
+			_ = c.out.SetReadDeadline(past)
+		}
+		written <- err
+	}()
+	err := c.read(o)
+	_ = c.in.SetWriteDeadline(past)
+	err = cmp.Or(<-written, err)
 	switch {
+	case o.garbage != nil:
+		return o.garbage
 	case err == nil:
-		return c.buf, nil
+		return nil
 	case ctx.Err() != nil:
-		return nil, context.Cause(ctx)
+		return context.Cause(ctx)
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return nil, lateError(fmt.Sprintf("no outcome within %v", timeout))
+		return lateError(fmt.Sprintf("no outcome within %v", timeout))
 	case errors.Is(err, errLineTooLong):
-		return nil, err
+		return err
 	default:
-		return nil, c.whyEnded(errors.Is(err, io.EOF) || errors.Is(err, syscall.EPIPE))
+		silently := o.lines == 0 && (errors.Is(err, io.EOF) || errors.Is(err, syscall.EPIPE))
+		return c.whyEnded(silently)
 	}
+}
+
+// read reads lines until they are enough.
+func (c *child) read(o *outcomes) (err error) {
+	for more := true; more && err == nil; {
+		if c.buf, err = readLine(c.answer, c.buf[:0]); err == nil {
+			more = o.take(c.buf)
+		}
+	}
+	return err
 }
 
 // limit sets a deadline, and when ctx ends one that is past. Once end has returned it sets no
@@ -216,7 +239,7 @@ func (c *child) whyEnded(silently bool) error {
 	case <-time.After(endPatience):
 		return errors.New("the child closed its input or output")
 	}
-	if silently && c.status == nil && c.seq > 1 {
+	if silently && c.status == nil && c.calls > 1 {
 		return errRecycled
 	}
 	<-c.exited // soon after: otherwise its last words would not be known

@@ -28,19 +28,20 @@ type Worker interface {
 }
 
 // Handler makes a pump.Handler of a worker, and drops its results.
-func Handler(w Worker) pump.Handler {
-	return pump.HandlerFunc(func(ctx context.Context, t *pump.Task) error {
-		_, err := w.Work(ctx, t)
-		return err
-	})
-}
+func Handler(w Worker) pump.Handler { return Recorded(w, nil) }
 
 // Recorded makes a pump.Handler that writes each task's result to f, safely on
-// disk, before it reports the task as done.
+// disk, before it reports the task as done. Without f the results are dropped. It is a
+// pump.BatchHandler if w is the Logged of an Exec with CommandOptions.Batch.
 func Recorded(w Worker, f *File) pump.Handler {
+	if noted, is := w.(*Logged); is {
+		if e, is := noted.worker.(*Exec); is && e.opts.Batch > 1 {
+			return batches{exec: e, noted: noted, out: f}
+		}
+	}
 	return pump.HandlerFunc(func(ctx context.Context, t *pump.Task) error {
 		result, err := w.Work(ctx, t)
-		if err != nil {
+		if err != nil || f == nil {
 			return err
 		}
 		return f.append(ctx, appendResult(nil, t, result))

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os/exec"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -23,8 +24,10 @@ type CommandOptions struct {
 	Env []string
 	// Children is how many run at once. Default: one a core.
 	Children int
-	// Timeout of one task, from when a child begins with it. Default 5 min.
+	// Timeout of one task, or one batch, from when a child begins with it. Default 5 min.
 	Timeout time.Duration
+	// Batch is how many tasks a child of an Exec gets at once, at most; see [Recorded]. Default: one.
+	Batch int
 	// Broken is called once if the command does not work, see the package comment.
 	Broken func(error)
 	Log    *slog.Logger
@@ -122,56 +125,83 @@ func NewExec(o CommandOptions) (*Exec, error) {
 
 // Work gives the task to a child and waits for its outcome; see [Worker].
 func (e *Exec) Work(ctx context.Context, t *pump.Task) (json.RawMessage, error) {
+	a := e.give(ctx, []*pump.Task{t})[0]
+	return a.result, a.err
+}
+
+// give gives tasks to a child together, and waits for their outcomes.
+func (e *Exec) give(ctx context.Context, tasks []*pump.Task) []answer {
+	answers := make([]answer, len(tasks))
+	err := e.tryGive(ctx, tasks, answers)
+	for i := range answers {
+		if !answers[i].said {
+			answers[i].err = err
+		}
+	}
+	return answers
+}
+
+// tryGive says why not all tasks have an answer.
+func (e *Exec) tryGive(ctx context.Context, tasks []*pump.Task, answers []answer) error {
 	var s *slot
 	select {
 	case s = <-e.idle:
 	case <-e.health.broken:
-		return nil, e.health.wait(ctx)
+		return e.health.wait(ctx)
 	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+		return context.Cause(ctx)
 	}
 	defer func() { e.idle <- s }()
 	if err := e.health.wait(ctx); err != nil {
-		return nil, err
+		return err
 	}
-	line, err := e.ask(ctx, s, t)
+	err := e.ask(ctx, s, tasks, answers)
 	if errors.Is(err, errRecycled) { // at most once: a new child has answered nothing before
 		e.finish(s)
-		line, err = e.ask(ctx, s, t)
+		err = e.ask(ctx, s, tasks, answers)
 	}
-	if s.child == nil {
-		return nil, err
+	if s.child == nil && err != nil {
+		return err
 	}
 	if err != nil {
-		e.replace(s, t, ctx.Err() == nil, err)
-		if ended, is := err.(endedError); is && e.health.suspect() {
-			err = ended.error // the cause may be the command, not the task
+		unsaid := slices.IndexFunc(answers, func(a answer) bool { return !a.said })
+		e.replace(s, tasks[max(unsaid, 0)], ctx.Err() == nil, err)
+		if ended, is := err.(endedError); is && (e.health.suspect() || len(tasks) > 1) {
+			err = ended.error // the cause may be the command, or another task
 		}
-		return nil, err
-	}
-	result, task, garbage := parseOutcome(line, s.child.seq)
-	if garbage != nil {
-		e.replace(s, t, true, garbage)
-		return nil, garbage
+		return err
 	}
 	s.deaths = 0
 	e.health.works()
-	return append(json.RawMessage(nil), result...), task
+	return nil
 }
 
-// ask gives the task to the slot's child and reads a line.
-func (e *Exec) ask(ctx context.Context, s *slot, t *pump.Task) ([]byte, error) {
+// ask gives tasks to the slot's child and reads its answers.
+func (e *Exec) ask(ctx context.Context, s *slot, tasks []*pump.Task, answers []answer) error {
 	if err := e.ready(ctx, s); err != nil {
-		return nil, err
+		return err
 	}
-	s.child.seq++
-	s.child.stderr.begin()
-	s.buf = appendRequest(ctx, s.buf[:0], s.child.seq, t)
+	c := s.child
+	c.stderr.begin()
+	o := outcomes{first: c.seq + 1, answers: answers, batch: e.opts.Batch > 1}
+	s.buf = s.buf[:0]
+	for i, t := range tasks {
+		left := -1
+		if o.batch {
+			left = len(tasks) - 1 - i
+		}
+		c.seq++
+		s.buf = appendRequest(ctx, s.buf, c.seq, left, t)
+	}
 	timeout := e.opts.Timeout
-	if s.child.seq == 1 {
+	if c.calls++; c.calls == 1 {
 		timeout += e.starts
 	}
-	return s.child.ask(ctx, s.buf, timeout)
+	err := c.ask(ctx, s.buf, timeout, &o)
+	if err == nil && o.stray {
+		e.finish(s)
+	}
+	return err
 }
 
 // ready makes sure that the slot has a living child. The task does not cause a failed start, so it

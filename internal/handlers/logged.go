@@ -41,15 +41,16 @@ func NewLogged(w Worker, log *slog.Logger) *Logged {
 // Work does the work; see [Worker].
 func (n *Logged) Work(ctx context.Context, t *pump.Task) (json.RawMessage, error) {
 	result, err := n.worker.Work(ctx, t)
-	// A context that ended says nothing of the task, and a task that was given
-	// back untried has its cause in the log already.
-	if err != nil && ctx.Err() == nil && !errors.Is(err, errUntried) {
-		n.note(err)
-	}
+	n.note(ctx, err)
 	return result, err
 }
 
-func (n *Logged) note(err error) {
+func (n *Logged) note(ctx context.Context, err error) {
+	// A context that ended says nothing of the task, and a task that was given
+	// back untried has its cause in the log already.
+	if err == nil || ctx.Err() != nil || errors.Is(err, errUntried) {
+		return
+	}
 	n.notice(err)
 	n.lines.Add(1, func(failures, _ int) {
 		n.log.Warn("tasks fail", "failures", failures, "last", shorten(err.Error(), maxCause))

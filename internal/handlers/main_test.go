@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -32,15 +33,18 @@ func TestMain(m *testing.M) {
 // request is what a child reads.
 type request struct {
 	Seq     uint64
+	Left    int
 	N       uint64
 	Key     string
 	Attempt int
 	Body    json.RawMessage
 }
 
-// longLived is a child of Exec. The body of a task, a JSON string, says what to do with it.
+// longLived is a child of Exec. In mode "batch" it begins with a batch when it has all of it, and with
+// its last task. The body of a task, a JSON string, says what to do with it.
 func longLived(mode string) {
 	in := bufio.NewReader(os.Stdin)
+	var batch []string
 	for {
 		line, err := in.ReadBytes('\n')
 		if err != nil {
@@ -53,39 +57,55 @@ func longLived(mode string) {
 		if err := json.Unmarshal(line, &r); err != nil {
 			panic(err)
 		}
-		var do string
-		_ = json.Unmarshal(r.Body, &do)
-		switch do {
-		case "die":
-			fmt.Fprintln(os.Stderr, "cannot go on")
-			os.Exit(7)
-		case "shell":
-			shell()
-			fmt.Printf(`{"seq":%d,"ok":true}`+"\n", r.Seq)
-		case "hang":
-			_ = os.WriteFile(os.Getenv("HANGS"), nil, 0o600)
-			time.Sleep(time.Hour)
-		case "garbage":
-			fmt.Println("hello")
-		case "endless":
-			for {
-				fmt.Print(strings.Repeat("x", 1<<16))
-			}
-		case "wrong seq":
-			fmt.Printf(`{"seq":%d,"ok":true}`+"\n", r.Seq+1)
-		case "twice":
-			fmt.Printf(`{"seq":%d,"ok":true}`+"\n"+`{"seq":%d,"ok":true}`+"\n", r.Seq, r.Seq)
-		case "env":
-			b, _ := json.Marshal(os.Environ())
-			fmt.Printf(`{"seq":%d,"ok":true,"result":%s}`+"\n", r.Seq, b)
-		case "pid":
-			fmt.Printf(`{"seq":%d,"ok":true,"result":%d}`+"\n", r.Seq, os.Getpid())
-		case "pid and end":
-			fmt.Printf(`{"seq":%d,"ok":true,"result":%d}`+"\n", r.Seq, os.Getpid())
-			os.Exit(0)
-		default:
-			fmt.Printf(`{"seq":%d,"ok":true,"result":%s}`+"\n", r.Seq, bytes.TrimSpace(line))
+		batch = append(batch, string(line))
+		if mode == "batch" && r.Left > 0 {
+			continue
 		}
+		for _, line := range slices.Backward(batch) {
+			do(line)
+		}
+		batch = nil
+	}
+}
+
+// do is what a child does with a line.
+func do(line string) {
+	var r request
+	_ = json.Unmarshal([]byte(line), &r)
+	var do string
+	_ = json.Unmarshal(r.Body, &do)
+	switch do {
+	case "die":
+		fmt.Fprintln(os.Stderr, "cannot go on")
+		os.Exit(7)
+	case "shell":
+		shell()
+		fmt.Printf(`{"seq":%d,"ok":true}`+"\n", r.Seq)
+	case "hang":
+		_ = os.WriteFile(os.Getenv("HANGS"), nil, 0o600)
+		time.Sleep(time.Hour)
+	case "garbage":
+		fmt.Println("hello")
+	case "endless":
+		for {
+			fmt.Print(strings.Repeat("x", 1<<16))
+		}
+	case "wrong seq":
+		fmt.Printf(`{"seq":%d,"ok":true}`+"\n", r.Seq+1)
+	case "twice":
+		fmt.Printf(`{"seq":%d,"ok":true}`+"\n"+`{"seq":%d,"ok":true}`+"\n", r.Seq, r.Seq)
+	case "env":
+		b, _ := json.Marshal(os.Environ())
+		fmt.Printf(`{"seq":%d,"ok":true,"result":%s}`+"\n", r.Seq, b)
+	case "odd":
+		fmt.Printf(`{"seq":%d,"retry":"soon"}`+"\n", r.Seq)
+	case "pid":
+		fmt.Printf(`{"seq":%d,"ok":true,"result":%d}`+"\n", r.Seq, os.Getpid())
+	case "pid and end":
+		fmt.Printf(`{"seq":%d,"ok":true,"result":%d}`+"\n", r.Seq, os.Getpid())
+		os.Exit(0)
+	default:
+		fmt.Printf(`{"seq":%d,"ok":true,"result":%s}`+"\n", r.Seq, strings.TrimSpace(line))
 	}
 }
 

@@ -2,9 +2,11 @@ package handlers
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/queuepump/queuepump/pump"
@@ -19,6 +21,63 @@ type outcome struct {
 	Reject bool            `json:"reject"`
 	Error  string          `json:"error"`
 	Result json.RawMessage `json:"result"`
+}
+
+// answer is what a child says of a task.
+type answer struct {
+	result json.RawMessage
+	err    error
+	said   bool // else err says why there is none
+}
+
+// maxAnswers bounds the lines that a child prints for one batch.
+const maxAnswers = 8 << 20
+
+// outcomes takes the lines that a child prints for the tasks that it was given together. In a batch
+// the lines may come in any order, and a line counts for the task of its seq alone: one that is not
+// an outcome fails that task, and one that comes again or late is left out. A line that has the seq
+// of no task given so far ends the batch.
+type outcomes struct {
+	first   uint64 // the seq of the first task
+	answers []answer
+	batch   bool  // as --batch says; else the child has one task, and any other line is garbage
+	lines   int   // so many came, ...
+	said    int   // ... so many tasks have an answer, ...
+	bytes   int   // ... and so long are all lines
+	stray   bool  // a line too many came: the child is out of step
+	garbage error // the child is unusable
+}
+
+// take takes a line, and reports whether more are to come.
+func (o *outcomes) take(line []byte) (more bool) {
+	i := uint64(0)
+	o.lines++
+	if o.bytes += len(line); o.bytes > maxAnswers {
+		o.garbage = fmt.Errorf("the child printed more than %d MiB for a batch", maxAnswers>>20)
+		return false
+	}
+	if o.batch {
+		var is struct{ Seq *uint64 }
+		_ = json.Unmarshal(line, &is) // parseOutcome says what is wrong
+		if is.Seq == nil || *is.Seq >= o.first+uint64(len(o.answers)) {
+			o.garbage = fmt.Errorf("the child printed %q, whose seq is none of its tasks'",
+				shorten(string(line), 120))
+			return false
+		}
+		i = *is.Seq - o.first
+		if *is.Seq < o.first || o.answers[i].said {
+			o.stray = true
+			return true
+		}
+	}
+	result, err, garbage := parseOutcome(line, o.first+i)
+	if garbage != nil && !o.batch {
+		o.garbage = garbage
+		return false
+	}
+	o.answers[i] = answer{slices.Clone(result), cmp.Or(err, garbage), true}
+	o.said++
+	return o.said < len(o.answers)
 }
 
 // maxCause bounds what a child may say about a failure; it travels in the

@@ -62,7 +62,7 @@ func FuzzTaskOnALine(f *testing.F) {
 	f.Add([]byte{}, "", []byte{}, strings.Repeat("?", 4<<10), []byte{})
 	f.Fuzz(func(t *testing.T, key []byte, id string, body []byte, foreign string, result []byte) {
 		task := &pump.Task{Segment: 7, N: 1 << 60, Key: key, ID: id, Body: body, Attempt: 2, Epoch: 3, Foreign: foreign}
-		for _, line := range [][]byte{appendTask(nil, task), appendRequest(t.Context(), nil, 5, task), appendResult(nil, task, asResult(result))} {
+		for _, line := range [][]byte{appendTask(nil, task), appendRequest(t.Context(), nil, 5, 0, task), appendResult(nil, task, asResult(result))} {
 			if bytes.IndexByte(line, '\n') != len(line)-1 {
 				t.Fatalf("%q is not one line", line)
 			}

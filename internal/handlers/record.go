@@ -38,10 +38,14 @@ func appendResult(dst []byte, t *pump.Task, result json.RawMessage) []byte {
 }
 
 // appendRequest appends the line that a child reads: as appendTask, with the number that its answer
-// must carry, the epoch, which is useful only during the work, and the context of a traced task.
-func appendRequest(ctx context.Context, dst []byte, seq uint64, t *pump.Task) []byte {
+// must carry, how many tasks of its batch are left behind it (-1: there are no batches), the epoch,
+// which is useful only during the work, and the context of a traced task.
+func appendRequest(ctx context.Context, dst []byte, seq uint64, left int, t *pump.Task) []byte {
 	dst = append(dst, `{"seq":`...)
 	dst = strconv.AppendUint(dst, seq, 10)
+	if left >= 0 {
+		dst = strconv.AppendInt(append(dst, `,"left":`...), int64(left), 10)
+	}
 	dst = appendIdentity(append(dst, ','), t)
 	dst = append(dst, `,"epoch":`...)
 	dst = strconv.AppendUint(dst, t.Epoch, 10)

@@ -3,6 +3,7 @@ package processor
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/queuepump/queuepump/pump"
@@ -69,6 +70,10 @@ type Options struct {
 	// Discard settles every message at once, without a handler: for measuring and
 	// for emptying queues. Only the header of each is read.
 	Discard bool
+	// Use are what stands around each call of the handler, the first outermost; see [Middleware]. They
+	// stand around MinInterval too: the outcome of a task that it skips is [pump.OutcomeDone], by an
+	// error. Default: none.
+	Use []Middleware
 	// Amiss are functions of the handlers. Each says in words what keeps a handler from working; ""
 	// means that all is well. Their words are among the Reasons of State. Default: none.
 	Amiss []func() string
@@ -109,6 +114,11 @@ func (o Options) withDefaults() (Options, error) {
 	case o.MinInterval > 0 && o.Discard:
 		return o, pump.Invalid("min-interval",
 			"nothing is handled that it could limit", "leave it out, or do not discard")
+	case len(o.Use) > 0 && o.Discard:
+		return o, pump.Invalid("use", "discarding calls no handler to stand around",
+			"leave it out, or do not discard")
+	case slices.ContainsFunc(o.Use, func(m Middleware) bool { return m == nil }):
+		return o, pump.Invalid("use", "one of them is nil", "leave it out")
 	case o.MaxRate > 0 && o.Discard:
 		return o, pump.Invalid("max-rate",
 			"discarding starts no task that it could limit", "leave it out, or do not discard")

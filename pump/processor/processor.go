@@ -3,6 +3,7 @@ package processor
 import (
 	"context"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -110,6 +111,7 @@ type run struct {
 	o        *Options
 	handler  pump.Handler
 	batch    pump.BatchHandler // the handler, if it takes batches
+	use      []Middleware      // around the handler
 	tracer   *tracing.Tracer   // nil: nothing is traced
 	recorder *record.Recorder  // nil: nothing is recorded
 	poller   *poll.Poller
@@ -207,10 +209,10 @@ func (p *Processor) newProcessing(ctx context.Context) *run {
 	r.aside.parts.Store(&workload.PausedParts{})
 	r.start, r.gate = &start{Env: r.Env, o: r.o}, newGateWaiter(r.Env, r.o.Gate)
 	r.batch, _ = p.handler.(pump.BatchHandler)
-	if r.o.MinInterval > 0 && r.handler != nil {
+	if r.use = r.o.Use; r.o.MinInterval > 0 && r.handler != nil {
 		claims := coordination.NewClaims(r.Queues.Control, r.Cfg.Workload, r.o.MinInterval,
 			r.Cfg.Instance)
-		r.handler, r.batch = settle.LimitKeys(claims, r.handler, r.batch, r.Jitter, r.Log, r.AlarmOnce)
+		r.use = append(slices.Clip(r.use), settle.LimitKeys(claims, r.Jitter, r.Log, r.AlarmOnce))
 	}
 	r.timing = leases.NewTiming(r.o.Visibility, r.o.Retry)
 	r.keeper = message.NewKeeper(r.timing, r.Jitter, message.KeeperParts{

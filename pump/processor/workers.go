@@ -17,7 +17,6 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/tracing"
 	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
-	"github.com/queuepump/queuepump/pump/processor/internal/settle"
 	"github.com/queuepump/queuepump/pump/processor/internal/trial"
 )
 
@@ -149,20 +148,8 @@ func (s *worker) runNext() (more bool) {
 		span.End(err, errs, context.Cause(ctx))
 		s.endTasks(ctx, err, errs)
 	}()
-	switch {
-	case r.Reducer != nil:
-		i := d.At(from)
-		d.Contributions[i], err = r.Reducer.Contribute(handled, &d.Tasks[i])
-		return more
-	case r.batch == nil:
-		err = r.handler.Handle(handled, &d.Tasks[d.At(from)])
-		return more
-	}
-	errs = r.batch.HandleBatch(handled, d.Pointers())
+	errs = r.call(handled, d, from, to)
 	err = nil
-	if n := to - from; errs != nil && len(errs) != n {
-		err = settle.WrongOutcomes(len(errs), n)
-	}
 	return more
 }
 

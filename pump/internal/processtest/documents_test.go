@@ -150,7 +150,7 @@ func documents(t *testing.T) (docs []proof.Document, worker string) {
 	must(t, err)
 	for _, doc := range docs {
 		for _, b := range doc.Blocks() {
-			if b.Language == "python" && doc.Path == "docs/processor.md" {
+			if b.Language == "python" && doc.Path == "docs/processor.md" && worker == "" {
 				worker = b.Text()
 			}
 		}
@@ -168,6 +168,29 @@ func TestATrialOfOnesOwnTasks(t *testing.T) {
 	p.succeeds()
 	if !strings.Contains(p.out.String(), "1,000 handled, 0 lost") {
 		t.Errorf("the report:\n%s", p.out.String())
+	}
+}
+
+// TestTheWorkerOfBatches is the documents' second worker, with --batch.
+func TestTheWorkerOfBatches(t *testing.T) {
+	t.Parallel()
+	doc, err := proof.ReadFile("../../..", "../../../docs/processor.md")
+	must(t, err)
+	worker := ""
+	for _, b := range doc.Blocks() {
+		if b.Language == "python" {
+			worker = b.Text()
+		}
+	}
+	d := newDesk(t, worker)
+	sentTo(d)
+	d.start("processor", "run", "--config", "pump.yaml", "--exec", "python3 worker.py", "--batch", "7",
+		"--out", "results.jsonl", "--until-idle", "1s").succeeds()
+	text, err := os.ReadFile(d.path("results.jsonl"))
+	must(t, err)
+	if n := strings.Count(string(text), `"attempt":1}`); n != 1000 ||
+		strings.Contains(string(text), "null") {
+		t.Errorf("%d of 1,000 tasks have a result", n)
 	}
 }
 

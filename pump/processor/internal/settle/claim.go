@@ -3,10 +3,10 @@ package settle
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/coordination"
@@ -25,16 +25,12 @@ const (
 	claimLastWords = 3 * time.Second
 )
 
-// LimitKeys puts claims before a handler, and before the handler for batches if that is not nil.
+// LimitKeys puts claims before the handler, as a processor's Middleware.
 func LimitKeys(
-	claims *coordination.Claims, h pump.Handler, batch pump.BatchHandler, jitter waits.Jitter,
-	log *slog.Logger, alarm func(kind, msg string, attrs ...any),
-) (pump.Handler, pump.BatchHandler) {
-	l := &limiter{claims: claims, handler: h, batch: batch, jitter: jitter, log: log, alarm: alarm}
-	if batch != nil {
-		batch = limitedBatch{l}
-	}
-	return pump.HandlerFunc(l.handle), batch
+	claims *coordination.Claims, jitter waits.Jitter, log *slog.Logger,
+	alarm func(kind, msg string, attrs ...any),
+) func(context.Context, []*pump.Task, func(context.Context, []*pump.Task) []error) []error {
+	return (&limiter{claims: claims, jitter: jitter, log: log, alarm: alarm}).around
 }
 
 // limiter lets work on a key begin at most once in an interval, by a row a key (origins B2 to B4).
@@ -44,36 +40,16 @@ func LimitKeys(
 //
 // A task without a key shares it with no other task and is not limited.
 type limiter struct {
-	claims  *coordination.Claims
-	handler pump.Handler
-	batch   pump.BatchHandler // the handler, if it takes batches
-	jitter  waits.Jitter
-	log     *slog.Logger
-	alarm   func(kind, msg string, attrs ...any)
+	claims *coordination.Claims
+	jitter waits.Jitter
+	log    *slog.Logger
+	alarm  func(kind, msg string, attrs ...any)
 }
 
-// handle claims the task's key and hands the task on if the claim is granted.
-func (l *limiter) handle(ctx context.Context, t *pump.Task) error {
-	claim, err := l.claim(ctx, t)
-	if err != nil {
-		return err
-	}
-	failed := true // unless the handler returns, and says otherwise
-	defer func() { l.done(ctx, claim, t, failed) }()
-	err = l.handler.Handle(ctx, t)
-	failed = err != nil
-	return err
-}
-
-// limitedBatch is a limiter of a handler that takes batches.
-type limitedBatch struct{ l *limiter }
-
-// Handle is not called, as HandleBatch is there.
-func (b limitedBatch) Handle(ctx context.Context, t *pump.Task) error { return b.l.handle(ctx, t) }
-
-// HandleBatch hands those tasks on together whose claims are granted.
-func (b limitedBatch) HandleBatch(ctx context.Context, tasks []*pump.Task) []error {
-	l := b.l
+// around hands those tasks on together whose claims are granted.
+func (l *limiter) around(
+	ctx context.Context, tasks []*pump.Task, next func(context.Context, []*pump.Task) []error,
+) []error {
 	errs := make([]error, len(tasks))
 	claims := make([]*coordination.Claim, len(tasks))
 	l.each(tasks, func(i int) { claims[i], errs[i] = l.claim(ctx, tasks[i]) })
@@ -95,18 +71,7 @@ func (b limitedBatch) HandleBatch(ctx context.Context, tasks []*pump.Task) []err
 	defer func() {
 		l.each(granted, func(k int) { l.done(ctx, claims[at[k]], granted[k], outcomes[k] != nil) })
 	}()
-	said := l.batch.HandleBatch(ctx, granted)
-	switch {
-	case said == nil:
-		clear(outcomes)
-	case len(said) == len(granted):
-		copy(outcomes, said)
-	default:
-		err := WrongOutcomes(len(said), len(granted))
-		for k := range outcomes {
-			outcomes[k] = err
-		}
-	}
+	copy(outcomes, next(ctx, granted))
 	for k, i := range at {
 		errs[i] = outcomes[k]
 	}
@@ -118,24 +83,15 @@ var errUnsaid = errors.New("the handler did not return")
 
 // each calls f for each task's place, several at once.
 func (l *limiter) each(tasks []*pump.Task, f func(i int)) {
-	if len(tasks) == 1 {
-		f(0)
-		return
-	}
-	next := make(chan int)
-	var g sync.WaitGroup
-	for range min(claimsAtOnce, len(tasks)) {
-		g.Go(func() {
-			for i := range next {
-				f(i)
-			}
+	var g errgroup.Group
+	g.SetLimit(claimsAtOnce)
+	for i := range tasks {
+		g.Go(func() error {
+			f(i)
+			return nil
 		})
 	}
-	for i := range tasks {
-		next <- i
-	}
-	close(next)
-	g.Wait()
+	_ = g.Wait()
 }
 
 // claim gives the claim that a task is handled under, nil if the task needs no claim. If the task
@@ -195,9 +151,4 @@ func (l *limiter) done(ctx context.Context, claim *coordination.Claim, t *pump.T
 
 func taskRef(t *pump.Task) string {
 	return coordination.TaskRef{Run: t.Run, Segment: t.Segment, N: t.N, Foreign: t.Foreign}.String()
-}
-
-// WrongOutcomes is the error of a handler that does not answer for each task of a batch.
-func WrongOutcomes(outcomes, tasks int) error {
-	return fmt.Errorf("the handler returned %d outcomes for %d tasks", outcomes, tasks)
 }
