@@ -123,6 +123,13 @@ func (f *runFlags) add(cmd *cobra.Command) {
 	flags.Float64Var(&f.options.MaxRate, "max-rate", 0,
 		"start at most this many tasks a second, all processors together; the same "+
 			"in all (default: no limit)")
+	flags.IntVar(&f.options.PerKey.Concurrent, "per-key-concurrent", 0,
+		"have at most this many tasks of a key in work at once (default: no limit)")
+	flags.Func("per-key-rate", "start at most so many tasks of a key, `RATE` as 10/s or 90/m "+
+		"(default: no limit)", func(s string) (err error) {
+		f.options.PerKey.Rate, err = pump.ParseRate(s)
+		return err
+	})
 	flags.DurationVar(&f.options.Beat, "beat", 0,
 		"how often the processor says that it lives; the same in all processes "+
 			"of a workload (default 5s)")
@@ -157,6 +164,10 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 		if err := file.CheckAdmin(); err != nil {
 			return err
 		}
+	}
+	f.options.PerKey = pump.PerKey{
+		Concurrent: cmp.Or(f.options.PerKey.Concurrent, file.PerKey.Concurrent),
+		Rate:       cmp.Or(f.options.PerKey.Rate, file.PerKey.Rate),
 	}
 	if err := f.check(file); err != nil {
 		return err
@@ -225,6 +236,10 @@ func (f *runFlags) checkRanges(cmd *cobra.Command) error {
 	}
 	if cmd.Flags().Changed("max-rate") && f.options.MaxRate == 0 {
 		return cli.Usage("--max-rate: 0 is out of range; use more than 0, or leave it out for no limit")
+	}
+	if cmd.Flags().Changed("per-key-concurrent") && f.options.PerKey.Concurrent <= 0 {
+		return cli.Usage("--per-key-concurrent: %d is out of range; use more than 0, or leave it out "+
+			"for no limit", f.options.PerKey.Concurrent)
 	}
 	if f.options.MaxRate > 0 && f.work.discard {
 		return cli.Usage("--max-rate: --discard starts no task, so there is nothing to limit; " +
@@ -297,7 +312,7 @@ func (f *runFlags) processor() processor.Options {
 	o.Discard, o.MaxBytes = f.work.discard, maxBytes
 	// The handlers bound the time of a task themselves, from the beginning of its work: a task that
 	// waits for a child or for a disk has not begun.
-	o.Timeout = -1
+	o.Timeout, o.HandOver = -1, f.work.timeout
 	if o.Grace == 0 {
 		o.Grace = -1
 	}

@@ -163,7 +163,11 @@ func (p *Presence) readyToGive(v *View) []change {
 			continue
 		}
 		busy := p.options.InHand != nil && p.options.InHand(uint32(s))
-		if busy && time.Since(since) < most {
+		within := most
+		if busy && p.options.Outlasts != nil {
+			within = max(most, p.options.Outlasts(uint32(s)))
+		}
+		if busy && time.Since(since) < within {
 			continue
 		}
 		out = append(out, change{uint32(s), v.Owners[s], Owner{Epoch: v.Owners[s].Epoch}})

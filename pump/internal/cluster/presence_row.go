@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/shardmap"
@@ -81,6 +82,8 @@ type Report struct {
 	NotNow      uint64
 	NotNowSince time.Time
 	NotNowError string
+	// KeysOver are the keys that are over their limits; nil: none is.
+	KeysOver *pump.KeysOver
 	// Failing are tasks that failed while no more than that were done. Stuck are handlers that have
 	// not returned for much longer than tasks take; AllStuck: all handlers are stuck.
 	Failing, Stuck Ill
@@ -265,6 +268,12 @@ func encodeMember(m memberRow) map[string]any {
 		props["NotNow"], props["NotNowError"] = row.Count63(m.NotNow), row.Clip(m.NotNowError)
 		putMoment(props, "NotNowSince", m.NotNowSince)
 	}
+	if k := m.KeysOver; k != nil {
+		props["KeysOver"], props["KeysHeld"] = int64(k.Keys), int64(k.Tasks)
+		props["KeysWait"] = row.Finite(k.WaitSeconds)
+		top, _ := json.Marshal(k.Top) // finite numbers only
+		props["KeysTop"] = string(top)
+	}
 	putIll(props, "Failing", m.Failing)
 	putIll(props, "Stuck", m.Stuck)
 	if m.AllStuck {
@@ -299,7 +308,7 @@ func encodeMember(m memberRow) map[string]any {
 
 // illTexts are properties that musters leave out: only readers of the rows show them to people.
 var illTexts = []string{
-	"FailingError", "FailingTask", "StuckError", "StuckTask", "NotNowError",
+	"FailingError", "FailingTask", "StuckError", "StuckTask", "NotNowError", "KeysTop",
 }
 
 func putIll(props map[string]any, name string, of Ill) {
@@ -308,6 +317,31 @@ func putIll(props map[string]any, name string, of Ill) {
 		props[name+"Task"] = row.Clip(of.Task)
 		putMoment(props, name+"Since", of.Since)
 	}
+}
+
+// maxKeys and maxKeysText bound the keys that a row names.
+const maxKeys, maxKeysText = 5, 8 << 10
+
+// decodeKeys leaves out names of keys that are not as this program would write them: the rest of
+// the row is good without them.
+func decodeKeys(f *row.Fields) *pump.KeysOver {
+	k := &pump.KeysOver{
+		Keys:  int(f.UpTo("KeysOver", math.MaxInt32)),
+		Tasks: int(f.UpTo("KeysHeld", math.MaxInt64)), WaitSeconds: f.Number("KeysWait"),
+	}
+	text, _ := f.Props["KeysTop"].(string)
+	if len(text) > maxKeysText || json.Unmarshal([]byte(text), &k.Top) != nil || len(k.Top) > maxKeys {
+		k.Top = nil
+	}
+	for i, top := range k.Top {
+		k.Top[i] = pump.KeyOver{
+			Key: row.Clip(top.Key), Tasks: max(top.Tasks, 0), WaitSeconds: row.Finite(top.WaitSeconds),
+		}
+	}
+	if k.Keys == 0 {
+		return nil
+	}
+	return k
 }
 
 func decodeIll(f *row.Fields, name string) Ill {
@@ -345,7 +379,8 @@ func decodeMember(f *row.Fields, instance string) memberRow {
 				Failing: decodeIll(f, "Failing"), Stuck: decodeIll(f, "Stuck"), AllStuck: f.Flag("AllStuck"),
 				NotNow: f.Count("NotNow"), NotNowSince: f.Moment("NotNowSince"),
 				NotNowError: f.Line("NotNowError"), Trouble: f.Line("Trouble"), Paused: f.Flag("Paused"),
-				Asked: decodeAsked(f), AskedSince: f.Moment("AskedSince"), Operations: bytesOf(f, "Operations"),
+				KeysOver: decodeKeys(f),
+				Asked:    decodeAsked(f), AskedSince: f.Moment("AskedSince"), Operations: bytesOf(f, "Operations"),
 				Day: decodeDay(f), Spends: f.Number("Spends"), Slower: f.Number("Slower"),
 				HoldsBack: f.Flag("HoldsBack"),
 			},
