@@ -95,7 +95,7 @@ type BacklogOptions struct {
 	Lease    time.Duration // of what is got, or the first of leases that follow the work
 	Paced    bool          // starts wait for a rate
 	PerKey   pump.PerKey
-	Discards bool          // nothing is handled
+	Discards bool // nothing is handled
 }
 
 // NewBacklog makes an empty backlog. wake is called when there is room for more.
