@@ -2,7 +2,6 @@ package pump
 
 import (
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
 )
@@ -41,13 +40,12 @@ const rateFix = "use 1/m to 1000000/s, as in 10/s, or leave it out for no limit;
 // [*ConfigError].
 func ParseRate(text string) (perSecond float64, err error) {
 	number, unit, _ := strings.Cut(text, "/")
-	seconds := map[string]float64{"": 1, "s": 1, "m": 60}[unit]
 	n, err := strconv.ParseFloat(number, 64)
-	if err != nil || seconds == 0 || math.IsNaN(n) || strings.HasSuffix(text, "/") ||
-		(PerKey{Rate: n / seconds}).Check() != nil || n == 0 {
+	k := PerKey{Rate: n / map[string]float64{"": 1, "s": 1, "m": 60}[unit]}
+	if err != nil || k.Rate == 0 || k.Check() != nil {
 		return 0, Invalid("perKey.rate", fmt.Sprintf("%.40q is not a rate", text), rateFix)
 	}
-	return n / seconds, nil
+	return k.Rate, nil
 }
 
 // KeysOver says which keys a processor holds back because of PerKey.
@@ -57,7 +55,7 @@ type KeysOver struct {
 	// WaitSeconds is how long the last of them waits, about.
 	WaitSeconds float64 `json:"waitSeconds"`
 	// Top are the few keys that wait for longest.
-	Top []KeyOver `json:"top"`
+	Top []KeyOver `json:"top,omitempty"`
 }
 
 // KeyOver is a key that is over its limits.

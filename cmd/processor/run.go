@@ -124,9 +124,9 @@ func (f *runFlags) add(cmd *cobra.Command) {
 		"start at most this many tasks a second, all processors together; the same "+
 			"in all (default: no limit)")
 	flags.IntVar(&f.options.PerKey.Concurrent, "per-key-concurrent", 0,
-		"have at most this many tasks of a key in work at once (default: no limit)")
+		"have at most this many tasks of a key in work at once (default: as configured)")
 	flags.Func("per-key-rate", "start at most so many tasks of a key, `RATE` as 10/s or 90/m "+
-		"(default: no limit)", func(s string) (err error) {
+		"(default: as configured)", func(s string) (err error) {
 		f.options.PerKey.Rate, err = pump.ParseRate(s)
 		return err
 	})
@@ -165,10 +165,9 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 			return err
 		}
 	}
-	f.options.PerKey = pump.PerKey{
-		Concurrent: cmp.Or(f.options.PerKey.Concurrent, file.PerKey.Concurrent),
-		Rate:       cmp.Or(f.options.PerKey.Rate, file.PerKey.Rate),
-	}
+	keyed := &f.options.PerKey
+	keyed.Concurrent = cmp.Or(keyed.Concurrent, file.PerKey.Concurrent)
+	keyed.Rate = cmp.Or(keyed.Rate, file.PerKey.Rate)
 	if err := f.check(file); err != nil {
 		return err
 	}
@@ -236,10 +235,6 @@ func (f *runFlags) checkRanges(cmd *cobra.Command) error {
 	}
 	if cmd.Flags().Changed("max-rate") && f.options.MaxRate == 0 {
 		return cli.Usage("--max-rate: 0 is out of range; use more than 0, or leave it out for no limit")
-	}
-	if cmd.Flags().Changed("per-key-concurrent") && f.options.PerKey.Concurrent <= 0 {
-		return cli.Usage("--per-key-concurrent: %d is out of range; use more than 0, or leave it out "+
-			"for no limit", f.options.PerKey.Concurrent)
 	}
 	if f.options.MaxRate > 0 && f.work.discard {
 		return cli.Usage("--max-rate: --discard starts no task, so there is nothing to limit; " +

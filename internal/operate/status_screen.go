@@ -275,7 +275,7 @@ func instanceNote(i status.Instance) string {
 		told += " since " + i.NotNowSince.Format("15:04:05 MST")
 	}
 	held := ""
-	if k := i.KeysOver; k != nil {
+	if k := i.KeysOver; k.Keys > 0 {
 		held = fmt.Sprintf("%s over limits: %s tasks wait up to %v", cli.Plural(int64(k.Keys), "key"),
 			number(k.Tasks), time.Duration(k.WaitSeconds)*time.Second)
 	}

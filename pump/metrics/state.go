@@ -81,11 +81,11 @@ var processorSamples = []sample[processor.State]{
 			"0: as many as there are.",
 		func(s processor.State) float64 { return s.NotNow.Rate }),
 	gauge("keys_over", "Keys that are over the limits of perKey.",
-		func(s processor.State) float64 { return float64(keysOver(s).Keys) }),
+		func(s processor.State) float64 { return float64(s.KeysOver.Keys) }),
 	gauge("keys_held_tasks", "Tasks of keys that are over their limits, in hand and put back, about.",
-		func(s processor.State) float64 { return float64(keysOver(s).Tasks) }),
+		func(s processor.State) float64 { return float64(s.KeysOver.Tasks) }),
 	gauge("keys_wait_seconds", "How long the last task of such a key waits, about.",
-		func(s processor.State) float64 { return keysOver(s).WaitSeconds }),
+		func(s processor.State) float64 { return s.KeysOver.WaitSeconds }),
 	counter("tasks_retried_total", "Tasks put back for another attempt.",
 		func(s processor.State) float64 { return float64(s.Done.Retried) }),
 	counter("tasks_released_total", "Tasks put back without an attempt.",
@@ -148,13 +148,6 @@ var processorSamples = []sample[processor.State]{
 		func(s processor.State) float64 { return float64(s.Done.Split) }),
 	counter("messages_lost_total", "Messages whose lease ended while they were in hand.",
 		func(s processor.State) float64 { return float64(s.Done.Lost) }),
-}
-
-func keysOver(s processor.State) pump.KeysOver {
-	if s.KeysOver == nil {
-		return pump.KeysOver{}
-	}
-	return *s.KeysOver
 }
 
 var notNow = prometheus.NewDesc("queuepump_tasks_not_now_total",

@@ -1,7 +1,6 @@
 package processor
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,7 +27,13 @@ func (r *run) join(ctx context.Context) error {
 		Role: cluster.RoleProcessor, Waiting: r.o.Gate, Beat: r.o.Beat, Lease: r.o.Lease,
 		Stake:  r.start.stake(),
 		Grace:  max(r.o.Grace, 0) + 2*hardGrace, // stop ends the handlers before
-		Report: r.fillBeat, InHand: r.inHand, Outlasts: r.outlasts, Drain: r.handOver,
+		Report: r.fillBeat, InHand: r.segments.has, Drain: r.handOver,
+		HandOver: func() time.Duration {
+			if r.backlog.IsConcurrencyLimited() {
+				return r.o.HandOver
+			}
+			return 0
+		},
 		Changed: func(*cluster.View) { r.follow() },
 		Lost:    func(err error) { r.endRun(err) },
 	})
@@ -139,9 +144,7 @@ func (r *run) fillBeat(to *cluster.Report) {
 	if told := r.notNows.State(); told.Count > 0 {
 		to.NotNow, to.NotNowSince, to.NotNowError = uint64(told.Count), *told.Since, told.LastError
 	}
-	if over := r.keysOver(); over != nil && over.Keys > 0 {
-		to.KeysOver = over
-	}
+	to.KeysOver = r.keysOver()
 	to.Unread, to.UnreadQueue = r.unread(now)
 	to.UnreadForeign, to.ForeignPolled = r.poller.UnreadForeign(now)
 	to.Draining, to.Paused = r.Stopping.Load(), r.aside.stands()
@@ -244,46 +247,13 @@ func (p *Processor) Nudged(n pump.Nudge) {
 	}
 }
 
-// inHand reports whether work of a segment is under way: also that of a handler whose message is
-// settled already, if another owner must not work on its key beside it.
-func (r *run) inHand(segment uint32) bool {
-	return r.segments.has(segment) || r.backlog.Running(segment) > 0
-}
-
-// outlasts is how long the hand-over of a segment may take, if that is longer than a lease: its next
-// owner would have as many tasks of a key in handlers as this one still has.
-func (r *run) outlasts(segment uint32) time.Duration {
-	if r.backlog.Running(segment) == 0 {
-		return 0
-	}
-	return r.o.HandOver
-}
-
-// keysOver says which keys are over their limits; nil without limits.
-func (r *run) keysOver() *pump.KeysOver {
+// keysOver says which keys are over their limits, for people.
+func (r *run) keysOver() pump.KeysOver {
 	over := r.backlog.KeysOver()
-	if over != nil {
-		for i := range over.Top {
-			over.Top[i].Key = briefly(over.Top[i].Key)
-		}
+	for i := range over.Top {
+		over.Top[i].Key = briefly(over.Top[i].Key)
 	}
 	return over
-}
-
-// SetPerKey replaces Options.PerKey while Run goes on, for tasks that are started from then on. It
-// may be called from any goroutine.
-func (p *Processor) SetPerKey(to pump.PerKey) error {
-	o := p.o
-	o.PerKey = to
-	r := p.running.Load()
-	if r == nil {
-		return errNotRunning
-	}
-	err := cmp.Or(to.Check(), o.checkPerKey(r.Workload != nil && r.Workload.Shared))
-	if err == nil {
-		r.backlog.SetPerKey(to)
-	}
-	return err
 }
 
 // handOver begins to give up segments, or notes that they are lost: their tasks are not started any

@@ -134,7 +134,7 @@ func (o Options) withDefaults() (Options, error) {
 		return o, pump.Invalid("max-bytes",
 			fmt.Sprintf("%d is too little", o.MaxBytes), "use at least 4 MiB, or leave it out for 128 MiB")
 	}
-	if err := cmp.Or(o.PerKey.Check(), o.checkPerKey(false)); err != nil {
+	if err := o.checkPerKey(false); err != nil {
 		return o, err
 	}
 	if err := checkGate(o.Gate); err != nil {
@@ -150,17 +150,11 @@ func (o Options) withDefaults() (Options, error) {
 
 // checkPerKey refuses limits that cannot be held.
 func (o Options) checkPerKey(shared bool) error {
-	switch {
-	case !o.PerKey.Bounds():
-	case shared:
-		return pump.Invalid("perKey",
-			"with segments: 0 every processor takes tasks of every key, so nothing counts a key's",
-			"use a workload with segments, or leave it out")
-	case o.Discard:
-		return pump.Invalid("perKey", "discarding starts no task that it could limit",
-			"leave it out, or do not discard")
+	if o.PerKey.Bounds() && (shared || o.Discard) {
+		return pump.Invalid("perKey", "with segments: 0 no owner counts the tasks of a key, "+
+			"and discarding starts none", "use a workload with segments and a handler, or leave it out")
 	}
-	return nil
+	return o.PerKey.Check()
 }
 
 // room is what bounds the messages that wait.

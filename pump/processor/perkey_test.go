@@ -135,8 +135,8 @@ func playKeys(t *testing.T, processors int, keys []string, rate float64, lasts t
 		out.judge.give(w, keys, rate)
 		w.Within(lasts, "all is done", func() bool {
 			for _, p := range all {
-				if over := p.Of.State().KeysOver; over != nil && over.Tasks > out.over.Tasks {
-					out.over = *over
+				if over := p.Of.State().KeysOver; over.Tasks > out.over.Tasks {
+					out.over = over
 				}
 			}
 			return out.judge.Tasks() == len(keys)

@@ -77,8 +77,8 @@ type State struct {
 	RateUsed float64 `json:"rateUsed"`
 	// NotNow says whether tasks are told "not now" by what the handlers use.
 	NotNow NotNow `json:"notNow"`
-	// KeysOver says which keys are over the limits of Options.PerKey; null without limits.
-	KeysOver *pump.KeysOver `json:"keysOver"`
+	// KeysOver says which keys are over the limits of Options.PerKey.
+	KeysOver pump.KeysOver `json:"keysOver"`
 	// Failing says whether the handlers fail.
 	Failing Failing `json:"failing"`
 	// ForeignWaits is in how many segments foreign messages have lately waited because the segment

@@ -154,6 +154,9 @@ func segmentsOf(changes []change) []uint32 {
 // given up (P5.6).
 func (p *Presence) readyToGive(v *View) []change {
 	most := p.times.Lease
+	if p.options.HandOver != nil {
+		most = max(most, p.options.HandOver())
+	}
 	if p.loop.self.Value.Draining {
 		most = max(most, p.options.Grace)
 	}
@@ -163,11 +166,7 @@ func (p *Presence) readyToGive(v *View) []change {
 			continue
 		}
 		busy := p.options.InHand != nil && p.options.InHand(uint32(s))
-		within := most
-		if busy && p.options.Outlasts != nil {
-			within = max(most, p.options.Outlasts(uint32(s)))
-		}
-		if busy && time.Since(since) < within {
+		if busy && time.Since(since) < most {
 			continue
 		}
 		out = append(out, change{uint32(s), v.Owners[s], Owner{Epoch: v.Owners[s].Epoch}})

@@ -82,8 +82,8 @@ type Report struct {
 	NotNow      uint64
 	NotNowSince time.Time
 	NotNowError string
-	// KeysOver are the keys that are over their limits; nil: none is.
-	KeysOver *pump.KeysOver
+	// KeysOver are the keys that are over their limits.
+	KeysOver pump.KeysOver
 	// Failing are tasks that failed while no more than that were done. Stuck are handlers that have
 	// not returned for much longer than tasks take; AllStuck: all handlers are stuck.
 	Failing, Stuck Ill
@@ -268,11 +268,9 @@ func encodeMember(m memberRow) map[string]any {
 		props["NotNow"], props["NotNowError"] = row.Count63(m.NotNow), row.Clip(m.NotNowError)
 		putMoment(props, "NotNowSince", m.NotNowSince)
 	}
-	if k := m.KeysOver; k != nil {
-		props["KeysOver"], props["KeysHeld"] = int64(k.Keys), int64(k.Tasks)
-		props["KeysWait"] = row.Finite(k.WaitSeconds)
-		top, _ := json.Marshal(k.Top) // finite numbers only
-		props["KeysTop"] = string(top)
+	if m.KeysOver.Keys > 0 {
+		text, _ := json.Marshal(m.KeysOver) // finite numbers only
+		props["KeysOver"] = string(text)
 	}
 	putIll(props, "Failing", m.Failing)
 	putIll(props, "Stuck", m.Stuck)
@@ -308,7 +306,7 @@ func encodeMember(m memberRow) map[string]any {
 
 // illTexts are properties that musters leave out: only readers of the rows show them to people.
 var illTexts = []string{
-	"FailingError", "FailingTask", "StuckError", "StuckTask", "NotNowError", "KeysTop",
+	"FailingError", "FailingTask", "StuckError", "StuckTask", "NotNowError", "KeysOver",
 }
 
 func putIll(props map[string]any, name string, of Ill) {
@@ -319,27 +317,15 @@ func putIll(props map[string]any, name string, of Ill) {
 	}
 }
 
-// maxKeys and maxKeysText bound the keys that a row names.
-const maxKeys, maxKeysText = 5, 8 << 10
+// maxKeysText bounds the names of a few keys.
+const maxKeysText = 8 << 10
 
-// decodeKeys leaves out names of keys that are not as this program would write them: the rest of
-// the row is good without them.
-func decodeKeys(f *row.Fields) *pump.KeysOver {
-	k := &pump.KeysOver{
-		Keys:  int(f.UpTo("KeysOver", math.MaxInt32)),
-		Tasks: int(f.UpTo("KeysHeld", math.MaxInt64)), WaitSeconds: f.Number("KeysWait"),
-	}
-	text, _ := f.Props["KeysTop"].(string)
-	if len(text) > maxKeysText || json.Unmarshal([]byte(text), &k.Top) != nil || len(k.Top) > maxKeys {
-		k.Top = nil
-	}
-	for i, top := range k.Top {
-		k.Top[i] = pump.KeyOver{
-			Key: row.Clip(top.Key), Tasks: max(top.Tasks, 0), WaitSeconds: row.Finite(top.WaitSeconds),
-		}
-	}
-	if k.Keys == 0 {
-		return nil
+// decodeKeys gives nothing for what is not as this program would write it: the rest of the row is
+// good without it.
+func decodeKeys(f *row.Fields) (k pump.KeysOver) {
+	text, _ := f.Props["KeysOver"].(string)
+	if len(text) > maxKeysText || json.Unmarshal([]byte(text), &k) != nil || k.Keys < 0 || k.Tasks < 0 {
+		return pump.KeysOver{}
 	}
 	return k
 }

@@ -30,9 +30,9 @@ type Options struct {
 	Waiting string
 	// Report fills in what the half knows of itself.
 	Report func(*cluster.Report)
-	// InHand, Outlasts, Drain and Changed are those of cluster.Options.
+	// InHand, HandOver, Drain and Changed are those of cluster.Options.
 	InHand   func(segment uint32) bool
-	Outlasts func(segment uint32) time.Duration
+	HandOver func() time.Duration
 	Drain    func(segments []uint32)
 	Changed  func(v *cluster.View)
 	// Lost is cluster.Options' Lost. It is also called when the workload turns out to be gone before
@@ -171,7 +171,7 @@ func (m *Member) presenceOptions() cluster.Options {
 	return cluster.Options{
 		Instance: m.cfg.Instance, Host: nudging.HostName(), Version: buildVersion(),
 		Role: m.o.Role, Beat: m.o.Beat, Lease: m.o.Lease, Grace: m.o.Grace,
-		Report: m.report, InHand: m.o.InHand, Outlasts: m.o.Outlasts, Drain: m.o.Drain,
+		Report: m.report, InHand: m.o.InHand, HandOver: m.o.HandOver, Drain: m.o.Drain,
 		Nudge: m.nudgeMembers, Log: m.cfg.Log,
 		Lost:       m.o.Lost,
 		BestEffort: m.cfg.Delivery == pump.AtLeastOnce, // a task done twice is the worst (P5.6)

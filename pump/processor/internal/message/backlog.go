@@ -390,35 +390,6 @@ func (b *Backlog) Next(took time.Duration, now time.Time, of *Key) (t Turn) {
 	return t
 }
 
-// take takes what comes up out of what waits. It is false if a key's limit holds that back.
-func (b *Backlog) take(now time.Time) (t Turn, ok bool) {
-	if b.isDue() {
-		return b.keys.takeDue(now)
-	}
-	d := b.Runnable[0]
-	t = Turn{D: d, From: d.slot.next, To: d.slot.next + 1, At: now}
-	if b.batch && b.keys == nil {
-		t.To = d.Starts()
-	}
-	n := t.To - t.From
-	d.slot.next = t.To
-	d.slot.unstarted -= n
-	b.runnableTasks -= n
-	b.Unstarted -= n
-	ok = b.keys == nil || b.keys.admit(&t)
-	if d.slot.unstarted == 0 {
-		if d.slot.held == 0 {
-			d.slot.place = nowhere
-		}
-		b.Runnable[0] = nil
-		b.Runnable = b.Runnable[1:]
-	}
-	if b.mayOpen() {
-		b.openable.Signal()
-	}
-	return t, ok
-}
-
 // Withdraw makes sure that no further task of d is started. It gives how many were not started, and
 // whether d waits to be opened: then the caller settles it. If d is being opened, the opener
 // settles it.
@@ -438,7 +409,7 @@ func (b *Backlog) Withdraw(d *Delivery) (unstarted int, unopened bool) {
 	case startable:
 		b.Runnable = without(b.Runnable, d)
 		b.runnableTasks -= n
-		unstarted = n + b.keys.drop(d)
+		unstarted = n + drop(d)
 	case opening:
 	case nowhere:
 		return 0, false
@@ -504,7 +475,7 @@ func (b *Backlog) Free(d *Delivery, kept int) {
 	b.wakePoller()
 }
 
-// Close ends starting and opening, and gives all that waits.
+// Close ends starting and opening, and gives all that waits, some of it more than once.
 func (b *Backlog) Close() []*Delivery {
 	b.Mu.Lock()
 	defer b.Mu.Unlock()
@@ -512,5 +483,13 @@ func (b *Backlog) Close() []*Delivery {
 	b.calm.Broadcast()
 	b.startable.Broadcast()
 	b.openable.Broadcast()
-	return slices.Concat(b.Unopened, b.Runnable, b.keys.holding())
+	all := slices.Concat(b.Unopened, b.Runnable)
+	if b.keys != nil {
+		for _, s := range b.keys.keys {
+			for _, t := range s.held {
+				all = append(all, t.D)
+			}
+		}
+	}
+	return all
 }

@@ -365,10 +365,9 @@ type slot struct {
 	place     place
 	next      int // the first place in the order of starting that was not started
 	unstarted int // tasks that count as such
-	// Tasks that wait for their keys' turns, the keys, and the weight that counts while there are some.
-	held      int
-	keys      []*Key
-	heldBytes int64
+	held      int // tasks that stay in hand until their keys' turns
+	// keys are those of the tasks that came up, and for how long the last were put off.
+	keys      map[*Key]time.Duration
 	weight    int64
 	opened    bool // it counts as an opened envelope
 	withdrawn bool // no further task is started

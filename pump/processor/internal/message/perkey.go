@@ -9,69 +9,50 @@ import (
 )
 
 const (
-	// stayAhead is for how long tasks of a key that is over its limit are held in hand: without a
-	// renewal of their message, and so that a message that comes back a little late finds the key at
-	// work. stayMost is the same for the other tasks of a message that has begun: to put them back and
-	// get them again would cost more than renewals.
+	// stayAhead is for how long tasks of a key that is over its limit stay in hand: without a renewal
+	// of their message, and so that a message that comes back a little late finds the key at work.
+	// stayMost is the same for the other tasks of a message that has begun: to put them back and get
+	// them again would cost more than renewals.
 	stayAhead, stayMost = 10 * time.Second, time.Minute
 	// putOffMost bounds for how long tasks are put back: a limit that is raised is felt after that.
 	putOffMost = time.Hour
-	// mostHeld bounds the tasks that are held, and heldPart which part of MaxBytes their messages take.
-	mostHeld, heldPart = 1 << 15, 4
 	// mostKeys bounds the keys that are counted. Without room first the turns of what was put back are
 	// forgotten, and then tasks of further keys are put back.
 	mostKeys = 1 << 17
-	// firstMean is how long handlers are taken to be at work before one has ended.
-	firstMean = 100 * time.Millisecond
+	// firstMean is for how many seconds handlers are taken to be at work before one has ended.
+	firstMean = 0.1
 	topKeys   = 5
 )
 
 // keyLimits count the work on each key and hold back what is over the limits. Backlog.Mu guards all.
 type keyLimits struct {
-	b       *Backlog
-	of      pump.PerKey
-	keys    map[string]*Key
-	holds   map[uint32]keyHold // by segment
-	running map[uint32]int     // tasks in handlers, by segment
-	due     []*Key             // whose first held task may be started now
-	held    int                // tasks
-	bytes   int64              // of messages with such tasks
-	sweep   int                // how many keys there are when idle ones are forgotten next
-	swept   time.Time
+	b     *Backlog
+	of    pump.PerKey
+	began time.Time     // all times are since then
+	each  time.Duration // from one start of a key to the next; 0: any
+	keys  map[string]*Key
+	holds map[uint32]keyHold // by segment
+	due   []*Key             // whose first held task may be started now
+	sweep int                // how many keys there are when idle ones are forgotten next
+	swept time.Duration
 }
 
 // keyHold is since when tasks of a segment are met under an epoch.
 type keyHold struct {
 	epoch uint64
-	since time.Time
+	since time.Duration
 }
 
 // Key is what is counted of one key.
 type Key struct {
 	name    string
-	segment uint32
-	epoch   uint64    // of the hold under which it was met last
-	running int       // tasks in handlers
-	full    time.Time // when its bucket is full again (the theoretical arrival time of GCRA)
-	booked  time.Time // up to then turns are given to tasks that were put back
-	mean    float64   // seconds that its handlers are at work, lately
-	held    []heldTask
+	epoch   uint64        // of the hold under which it was met last
+	running int           // tasks in handlers
+	full    time.Duration // when its bucket is full again (the theoretical arrival time of GCRA)
+	booked  time.Duration // up to then turns are given to tasks that were put back
+	mean    float64       // seconds that its handlers are at work, lately
+	held    []Turn        // in hand until they may be started
 	armed   bool          // it is due, or a timer says when
-	last    visit         // of which a task was started or held last
-	put     visit         // and put off last, ...
-	off     time.Duration // for so long
-}
-
-// heldTask is a task by its place in the order of starting.
-type heldTask struct {
-	d     *Delivery
-	place int
-}
-
-// visit is one delivery of a message.
-type visit struct {
-	id string
-	n  int64
 }
 
 // SetPerKey replaces the limits of each key. Handlers at work from before the first limit are not
@@ -84,75 +65,59 @@ func (b *Backlog) SetPerKey(of pump.PerKey) {
 			return
 		}
 		b.keys = &keyLimits{
-			b: b, keys: map[string]*Key{}, holds: map[uint32]keyHold{}, running: map[uint32]int{},
+			b: b, began: b.Measured, keys: map[string]*Key{}, holds: map[uint32]keyHold{},
 		}
 	}
-	b.keys.of = of
-	now := time.Now()
+	b.keys.of, b.keys.each = of, 0
+	if of.Rate > 0 {
+		b.keys.each = time.Duration(float64(time.Second) / of.Rate)
+	}
 	for _, s := range b.keys.keys {
-		b.keys.arm(s, now)
+		b.keys.arm(s, time.Since(b.keys.began))
 	}
-}
-
-// each is the least time between two starts of a key by the rate; 0: any.
-func (l *keyLimits) each() time.Duration {
-	if l.of.Rate == 0 {
-		return 0
-	}
-	return time.Duration(float64(time.Second) / l.of.Rate)
 }
 
 // interval is the time between two starts of a key that has always tasks.
 func (l *keyLimits) interval(s *Key) time.Duration {
 	if l.of.Concurrent == 0 {
-		return l.each()
+		return l.each
 	}
-	mean := cmp.Or(s.mean, l.b.Took, firstMean.Seconds()) / float64(l.of.Concurrent)
-	return max(l.each(), time.Duration(mean*float64(time.Second)))
+	mean := cmp.Or(s.mean, l.b.Took, firstMean) / float64(l.of.Concurrent)
+	return max(l.each, time.Duration(mean*float64(time.Second)))
 }
 
 // turn is from when on the rate allows the next start. The bucket holds what may be started in a
 // second, one task at least.
-func (l *keyLimits) turn(s *Key) time.Time {
-	return s.full.Add(-max(0, time.Second-l.each()))
-}
+func (l *keyLimits) turn(s *Key) time.Duration { return s.full - max(0, time.Second-l.each) }
 
-// may reports whether a task of a key may be started now.
-func (l *keyLimits) may(s *Key, now time.Time) bool {
-	return (l.of.Concurrent == 0 || s.running < l.of.Concurrent) &&
-		(l.of.Rate == 0 || !l.turn(s).After(now))
+// isFull reports whether as many tasks of a key are in handlers as may be.
+func (l *keyLimits) isFull(s *Key) bool {
+	return l.of.Concurrent > 0 && s.running >= l.of.Concurrent
 }
 
 // start counts a task that is started now.
-func (l *keyLimits) start(s *Key, now time.Time) {
+func (l *keyLimits) start(s *Key, now time.Duration) {
 	s.running++
-	l.running[s.segment]++
-	if l.of.Rate > 0 {
-		s.full = later(s.full, now).Add(l.each())
-	}
+	s.full = max(s.full, now) + l.each
 }
 
 // end gives a start back: its handler has returned, however it did.
 func (l *keyLimits) end(s *Key, took time.Duration, now time.Time) {
 	s.running--
-	if l.running[s.segment]--; l.running[s.segment] == 0 {
-		delete(l.running, s.segment)
-	}
 	if is := took.Seconds(); is > 0 {
-		s.mean += (is - cmp.Or(s.mean, is)) / 16
 		s.mean = cmp.Or(s.mean, is)
+		s.mean += (is - s.mean) / 16
 	}
-	l.arm(s, now)
+	l.arm(s, now.Sub(l.began))
 }
 
 // arm has the first held task of a key started when it may be.
-func (l *keyLimits) arm(s *Key, now time.Time) {
-	full := l.of.Concurrent > 0 && s.running >= l.of.Concurrent
-	if s.armed || len(s.held) == 0 || full {
+func (l *keyLimits) arm(s *Key, now time.Duration) {
+	if s.armed || len(s.held) == 0 || l.isFull(s) {
 		return
 	}
 	s.armed = true
-	if wait := l.turn(s).Sub(now); l.of.Rate > 0 && wait > 0 {
+	if wait := l.turn(s) - now; wait > 0 {
 		time.AfterFunc(wait, func() {
 			l.b.Mu.Lock()
 			defer l.b.Mu.Unlock()
@@ -168,216 +133,186 @@ func (l *keyLimits) ready(s *Key) {
 	l.b.startable.Signal()
 }
 
-// takeDue starts the first held task of the first key that is due. It is false if there is none.
-func (l *keyLimits) takeDue(now time.Time) (t Turn, ok bool) {
-	s := l.due[0]
-	l.due[0], l.due, s.armed = nil, l.due[1:], false
-	if len(s.held) == 0 || !l.may(s, now) {
-		l.arm(s, now)
-		return Turn{}, false
+// take takes what comes up out of what waits. It is false if a key's limit holds that back.
+func (b *Backlog) take(now time.Time) (t Turn, ok bool) {
+	if b.isDue() {
+		return b.keys.takeDue(now)
 	}
-	h := s.held[0]
-	s.held[0], s.held = heldTask{}, s.held[1:]
-	l.unhold(h.d, 1)
-	l.start(s, now)
-	l.arm(s, now)
-	return Turn{D: h.d, From: h.place, To: h.place + 1, At: now, Key: s}, true
+	d := b.Runnable[0]
+	t = Turn{D: d, From: d.slot.next, To: d.slot.next + 1, At: now}
+	if b.batch && b.keys == nil {
+		t.To = d.Starts()
+	}
+	n := t.To - t.From
+	d.slot.next = t.To
+	d.slot.unstarted -= n
+	b.runnableTasks -= n
+	b.Unstarted -= n
+	ok = b.keys == nil || b.keys.admit(&t)
+	if d.slot.unstarted == 0 {
+		if d.slot.held == 0 {
+			d.slot.place = nowhere
+		}
+		b.Runnable[0] = nil
+		b.Runnable = b.Runnable[1:]
+	}
+	if b.mayOpen() {
+		b.openable.Signal()
+	}
+	return t, ok
 }
 
-// admit decides about a task that comes up: it is started, or put off by t.Off, or held. It is false
-// for a task that is held.
+// takeDue starts the first held task of the first key that is due. It is false if there is none.
+func (l *keyLimits) takeDue(at time.Time) (t Turn, ok bool) {
+	s, now := l.due[0], at.Sub(l.began)
+	l.due[0], l.due, s.armed = nil, l.due[1:], false
+	if ok = len(s.held) > 0 && !l.isFull(s) && l.turn(s) <= now; ok {
+		t, s.held[0], s.held = s.held[0], Turn{}, s.held[1:]
+		t.At, t.Key = at, s
+		unhold(t.D, 1)
+		l.start(s, now)
+	}
+	l.arm(s, now)
+	return t, ok
+}
+
+// admit decides about a task that comes up: it is started, or put off by t.Off, or stays in hand
+// until its turn. Then it is false.
 func (l *keyLimits) admit(t *Turn) (ok bool) {
-	d, now := t.D, t.At
+	d, now := t.D, t.At.Sub(l.began)
 	task := &d.Tasks[d.At(t.From)]
 	if len(task.Key) == 0 {
 		return true
 	}
-	s, v := l.key(task.Key, d, now), visit{d.ID, d.Dequeued}
+	s := l.key(task.Key, d, now)
 	if s == nil {
 		t.Off = stayAhead
 		return true
 	}
-	if len(s.held) == 0 && l.may(s, now) {
-		l.start(s, now)
-		s.last, t.Key = v, s
-		return true
+	if d.slot.keys == nil {
+		d.slot.keys = map[*Key]time.Duration{}
 	}
+	off, begun := d.slot.keys[s]
 	each := l.interval(s)
-	wait := time.Duration(len(s.held)) * each
-	wait += max(each, l.turn(s).Sub(now))
-	most := stayAhead
+	wait := time.Duration(len(s.held))*each + max(each, l.turn(s)-now)
+	stay := stayAhead
 	switch {
-	case l.b.exclusive != nil:
-		most = 0 // the others would wait with it
-	case s.last == v:
-		most = stayMost
-	case d.Dequeued <= 1 && s.booked.After(now.Add(stayAhead)):
-		most = 0 // those that were put back go first
+	case len(s.held) == 0 && !l.isFull(s) && l.turn(s) <= now:
+		l.start(s, now)
+		t.Key, d.slot.keys[s] = s, off
+		return true
+	case l.b.exclusive != nil || off > 0:
+		stay = 0 // the others would wait with it, or it comes back with others
+	case begun:
+		stay = stayMost
+	case d.Dequeued <= 1 && s.booked > now+stayAhead:
+		stay = 0 // those that were put back go first
 	}
-	if wait <= most && l.held < mostHeld && l.bytes <= l.b.maxBytes/heldPart {
-		l.hold(s, d, t.From)
-		s.last = v
+	if wait <= stay && l.b.Bytes <= l.b.maxBytes/2 { // the other half is for what is not delayed
+		s.held = append(s.held, *t)
+		d.slot.held++
+		d.slot.keys[s] = 0
+		d.Delayed = true
+		d.Started.Store(true) // it is kept as if it were at work
 		l.arm(s, now)
 		return false
 	}
-	if s.put != v { // all tasks of the message come back together, a little early
-		s.booked = later(s.booked, now.Add(wait))
-		s.put, s.off = v, min(max(s.booked.Sub(now)-stayAhead/2, time.Second), putOffMost)
+	if off == 0 { // a little early
+		s.booked = max(s.booked, now+wait)
+		off = min(max(s.booked-now-stayAhead/2, time.Second), putOffMost)
+		d.slot.keys[s] = off
 	}
-	if s.booked = s.booked.Add(each); s.booked.After(now.Add(putOffMost)) {
-		s.booked = now.Add(putOffMost)
-	}
-	t.Off = s.off
+	s.booked = min(s.booked+each, now+putOffMost)
+	t.Off = off
 	return true
 }
 
 // key gives what is counted of a key, nil without room. After each change of the owner the bucket
 // begins empty, because the last owner may have started what a full one holds.
-func (l *keyLimits) key(name []byte, d *Delivery, now time.Time) *Key {
-	segment := d.Header.Segment
-	hold := l.holds[segment]
-	if hold.since.IsZero() || hold.epoch < d.Epoch {
+func (l *keyLimits) key(name []byte, d *Delivery, now time.Duration) *Key {
+	hold, met := l.holds[d.Header.Segment]
+	if !met || hold.epoch < d.Epoch {
 		hold = keyHold{d.Epoch, now}
-		l.holds[segment] = hold
+		l.holds[d.Header.Segment] = hold
 	}
 	s := l.keys[string(name)]
 	switch {
 	case s == nil && len(l.keys) >= max(l.sweep, 1024) && !l.forget(now):
 		return nil
 	case s == nil:
-		s = &Key{name: string(name), segment: segment}
+		s = &Key{name: string(name)}
 		l.keys[s.name] = s
 	case s.epoch >= hold.epoch:
 		return s
 	}
 	s.epoch = hold.epoch
-	s.full = later(s.full, hold.since.Add(max(time.Second, l.each())))
+	s.full = max(s.full, hold.since+max(time.Second, l.each))
 	return s
 }
 
-// forget makes room: it forgets the keys that are as if they had never been met. It reports whether
-// there is room.
-func (l *keyLimits) forget(now time.Time) bool {
-	for _, booked := range []bool{true, false} {
-		if full := len(l.keys) >= mostKeys; booked && full && now.Sub(l.swept) < time.Second {
-			return false
-		} else if !booked && !full {
-			break
-		}
-		for name, s := range l.keys {
-			if s.running == 0 && len(s.held) == 0 && !s.full.After(now) &&
-				!(booked && s.booked.After(now)) {
-				delete(l.keys, name)
-			}
-		}
-		l.swept = now
+// forget forgets the keys that are as if they had never been met. It reports whether there is room.
+func (l *keyLimits) forget(now time.Duration) bool {
+	if len(l.keys) >= mostKeys && now-l.swept < time.Second {
+		return false
 	}
-	l.sweep = min(2*len(l.keys), mostKeys)
+	for name, s := range l.keys {
+		if s.running == 0 && len(s.held) == 0 && s.full <= now &&
+			(s.booked <= now || len(l.keys) >= mostKeys) {
+			delete(l.keys, name)
+		}
+	}
+	l.sweep, l.swept = min(2*len(l.keys), mostKeys), now
 	return len(l.keys) < mostKeys
 }
 
-// hold takes a task into hand until its turn. Its message is kept meanwhile as if it were at work.
-func (l *keyLimits) hold(s *Key, d *Delivery, place int) {
-	s.held = append(s.held, heldTask{d, place})
-	if n := len(d.slot.keys); n == 0 || d.slot.keys[n-1] != s {
-		d.slot.keys = append(d.slot.keys, s)
-	}
-	if d.slot.held == 0 {
-		d.slot.heldBytes = d.slot.weight
-		l.bytes += d.slot.heldBytes
-	}
-	d.slot.held++
-	l.held++
-	d.Delayed = true
-	d.Started.Store(true)
-}
-
-func (l *keyLimits) unhold(d *Delivery, n int) {
-	l.held -= n
-	if d.slot.held -= n; d.slot.held > 0 {
-		return
-	}
-	l.bytes -= d.slot.heldBytes
-	d.slot.keys = nil
-	if d.slot.unstarted == 0 {
+func unhold(d *Delivery, n int) {
+	if d.slot.held -= n; d.slot.held == 0 && d.slot.unstarted == 0 {
 		d.slot.place = nowhere
 	}
 }
 
 // drop takes all held tasks of a message out, and says how many these were.
-func (l *keyLimits) drop(d *Delivery) (n int) {
-	if l == nil || d.slot.held == 0 {
-		return 0
+func drop(d *Delivery) (n int) {
+	if n = d.slot.held; n > 0 {
+		for s := range d.slot.keys {
+			s.held = slices.DeleteFunc(s.held, func(t Turn) bool { return t.D == d })
+		}
+		unhold(d, n)
 	}
-	for _, s := range d.slot.keys {
-		s.held = slices.DeleteFunc(s.held, func(h heldTask) bool { return h.d == d })
-	}
-	n = d.slot.held
-	l.unhold(d, n)
 	return n
 }
 
-// holding lists the messages with held tasks, some more than once.
-func (l *keyLimits) holding() (ds []*Delivery) {
-	if l == nil {
-		return nil
-	}
-	for _, s := range l.keys {
-		for i, h := range s.held {
-			if i == 0 || s.held[i-1].d != h.d {
-				ds = append(ds, h.d)
-			}
-		}
-	}
-	return ds
-}
-
-// Running is how many handlers of a segment's keys are at work that must not be so beside the next
-// owner's.
-func (b *Backlog) Running(segment uint32) int {
+// IsConcurrencyLimited reports whether the next owner of a segment must not begin beside handlers of
+// this one.
+func (b *Backlog) IsConcurrencyLimited() bool {
 	b.Mu.Lock()
 	defer b.Mu.Unlock()
-	if b.keys == nil || b.keys.of.Concurrent == 0 {
-		return 0
-	}
-	return b.keys.running[segment]
+	return b.keys != nil && b.keys.of.Concurrent > 0
 }
 
-// KeysOver says which keys are over their limits; nil without limits.
-func (b *Backlog) KeysOver() *pump.KeysOver {
+// KeysOver says which keys are over their limits.
+func (b *Backlog) KeysOver() (all pump.KeysOver) {
 	b.Mu.Lock()
 	defer b.Mu.Unlock()
 	if b.keys == nil {
-		return nil
+		return all
 	}
-	now, all := time.Now(), &pump.KeysOver{Top: []pump.KeyOver{}}
+	now := time.Since(b.keys.began)
 	for _, s := range b.keys.keys {
 		each := b.keys.interval(s)
-		wait := max(s.booked.Sub(now), time.Duration(len(s.held))*each)
+		wait := max(s.booked-now, time.Duration(len(s.held))*each)
 		if wait <= 0 {
 			continue
 		}
-		k := pump.KeyOver{Key: s.name, Tasks: len(s.held), WaitSeconds: wait.Seconds()}
-		if each > 0 {
-			k.Tasks = max(k.Tasks, int(wait/each))
-		}
-		all.Keys++
-		all.Tasks += k.Tasks
-		all.WaitSeconds = max(all.WaitSeconds, k.WaitSeconds)
-		at, _ := slices.BinarySearchFunc(all.Top, k, func(a, b pump.KeyOver) int {
-			return cmp.Or(cmp.Compare(b.WaitSeconds, a.WaitSeconds), cmp.Compare(a.Key, b.Key))
-		})
-		if at < topKeys {
-			all.Top = slices.Insert(all.Top, at, k)
-			all.Top = all.Top[:min(len(all.Top), topKeys)]
-		}
+		tasks := max(len(s.held), int(wait/max(each, 1)))
+		all.Top = append(all.Top, pump.KeyOver{Key: s.name, Tasks: tasks, WaitSeconds: wait.Seconds()})
+		all.Tasks += tasks
+		all.WaitSeconds = max(all.WaitSeconds, wait.Seconds())
 	}
+	all.Keys = len(all.Top)
+	slices.SortFunc(all.Top, func(a, b pump.KeyOver) int {
+		return cmp.Or(cmp.Compare(b.WaitSeconds, a.WaitSeconds), cmp.Compare(a.Key, b.Key))
+	})
+	all.Top = slices.Clone(all.Top[:min(all.Keys, topKeys)])
 	return all
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }
