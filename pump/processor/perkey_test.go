@@ -1,10 +1,12 @@
 package processor_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -214,4 +216,82 @@ func TestAHotKeyKeepsItsLimitAtScale(t *testing.T) {
 	for _, limits := range []pump.PerKey{{Rate: 50}, {Concurrent: 3}, {Concurrent: 4, Rate: 40}} {
 		expectKeys(t, free, playKeys(t, 16, keys, 400, 15*time.Minute, limits), limits)
 	}
+}
+
+// limited plays tasks of one key within a limit of one at a time, in both modes.
+func limited(t *testing.T, tasks int, play func(t *testing.T, w *testworld.World, j *keyJudge)) {
+	for _, spec := range []workload.Spec{testworld.Plain, testworld.Once} {
+		t.Run(cmp.Or(spec.Delivery, "at least once"), func(t *testing.T) {
+			testworld.In(t, spec, 1, 2, nil, func(t *testing.T, w *testworld.World) {
+				j := newKeyJudge(time.Second)
+				w.PutHome([]uint32{testworld.SomeSegment}, tasks)
+				play(t, w, j)
+				if j.most["key"] != 1 || j.Tasks() != tasks {
+					t.Errorf("%d at once, %d of %d tasks", j.most["key"], j.Tasks(), tasks)
+				}
+				w.ExpectEmpty()
+			})
+		})
+	}
+}
+
+// A count is given back however a handler ends, and not before it has returned.
+func TestAKeyGoesOnHoweverItsHandlersEnd(t *testing.T) {
+	limited(t, 12, func(t *testing.T, w *testworld.World, j *keyJudge) {
+		j.work = func(ctx context.Context, task *pump.Task) error {
+			switch {
+			case task.N == 0 && task.Attempt == 1:
+				panic("flop")
+			case task.N == 3 && task.Attempt == 1:
+				runtime.Goexit()
+			case task.N == 5 && task.Attempt == 1:
+				return testworld.Pause(ctx, time.Hour) // it is timed out
+			case task.N == 7 && task.Attempt == 1:
+				time.Sleep(2 * time.Minute) // it is given up and returns much later
+			case task.N == 9 && task.Attempt == 1:
+				return testworld.ErrFlop
+			}
+			return testworld.Pause(ctx, time.Second)
+		}
+		p := testworld.Begun(w, processor.New, "p", j, processor.Options{Timeout: 10 * time.Second, PerKey: pump.PerKey{Concurrent: 1}})
+		w.Within(20*time.Minute, "all is done", func() bool { return w.Left() == 0 })
+		if s := p.End(); s.Handled != 12 || s.Failed != 5 || s.Quarantined+s.Split != 0 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+// A key's handlers of two owners are not at work together, though they take longer than a lease. The
+// key goes on at the next owner, and at the first when its segment comes back.
+func TestAHandOverWaitsForHandlersOfLimitedKeys(t *testing.T) {
+	limited(t, 30, func(t *testing.T, w *testworld.World, j *keyJudge) {
+		j.work = func(ctx context.Context, _ *pump.Task) error { return testworld.Pause(ctx, 50*time.Second) }
+		o := processor.Options{PerKey: pump.PerKey{Concurrent: 1}, Grace: time.Minute}
+		ps := map[string]*started{"a": testworld.Begun(w, processor.New, "a", j, o)}
+		owner := func() string { return w.View().Owners[testworld.SomeSegment].Instance }
+		other := map[string]string{"a": "b", "b": "a"}
+		w.Within(time.Minute, "it has begun", func() bool { return j.Deliveries() > 0 })
+		changes := 0
+		for is := "a"; w.Left() > 0 && changes < 4; changes++ {
+			next := other[is]
+			ps[next] = testworld.Begun(w, processor.New, next, j, o)
+			time.Sleep(70 * time.Second)
+			if owner() == is { // the plan left it there
+				ps[is].Stop()
+			}
+			w.Within(5*time.Minute, "it is handed over", func() bool { return owner() == next })
+			ps[is].End()
+			is = next
+			n := j.Deliveries()
+			w.Within(5*time.Minute, "the key goes on", func() bool { return j.Deliveries() > n+1 })
+		}
+		w.Within(20*time.Minute, "all is done", func() bool { return w.Left() == 0 })
+		for _, p := range ps {
+			p.Stop()
+			<-p.Done
+		}
+		if j.Deliveries() != 30 {
+			t.Errorf("%d deliveries", j.Deliveries())
+		}
+	})
 }
