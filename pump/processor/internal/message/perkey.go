@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/shardmap"
 )
 
 const (
@@ -46,6 +47,7 @@ type keyHold struct {
 // Key is what is counted of one key.
 type Key struct {
 	name    string
+	phase   time.Duration // no two keys are due in one instant (P9)
 	epoch   uint64        // of the hold under which it was met last
 	running int           // tasks in handlers
 	full    time.Duration // when its bucket is full again (the theoretical arrival time of GCRA)
@@ -88,7 +90,9 @@ func (l *keyLimits) interval(s *Key) time.Duration {
 
 // turn is from when on the rate allows the next start. The bucket holds what may be started in a
 // second, one task at least.
-func (l *keyLimits) turn(s *Key) time.Duration { return s.full - max(0, time.Second-l.each) }
+func (l *keyLimits) turn(s *Key) time.Duration {
+	return s.full + s.phase - max(0, time.Second-l.each)
+}
 
 // isFull reports whether as many tasks of a key are in handlers as may be.
 func (l *keyLimits) isFull(s *Key) bool {
@@ -240,7 +244,7 @@ func (l *keyLimits) key(name []byte, d *Delivery, now time.Duration) *Key {
 	case s == nil && len(l.keys) >= max(l.sweep, 1024) && !l.forget(now):
 		return nil
 	case s == nil:
-		s = &Key{name: string(name)}
+		s = &Key{name: string(name), phase: time.Duration(shardmap.Segment(name, 1<<20))}
 		l.keys[s.name] = s
 	case s.epoch >= hold.epoch:
 		return s
