@@ -3,6 +3,7 @@ package processor_test
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -264,34 +265,96 @@ func TestAKeyGoesOnHoweverItsHandlersEnd(t *testing.T) {
 // A key's handlers of two owners are not at work together, though they take longer than a lease. The
 // key goes on at the next owner, and at the first when its segment comes back.
 func TestAHandOverWaitsForHandlersOfLimitedKeys(t *testing.T) {
+	handOvers(t, processor.Options{}, func(deliveries int) bool { return deliveries == 30 })
+}
+
+// A hand-over that does not wait for long ends the handlers. Their counts are given back.
+func TestAHandOverAtItsBoundEndsHandlersOfLimitedKeys(t *testing.T) {
+	handOvers(t, processor.Options{HandOver: time.Second}, func(deliveries int) bool { return deliveries > 30 })
+}
+
+// handOvers hands the segment of a key over, to and fro.
+func handOvers(t *testing.T, o processor.Options, ok func(deliveries int) bool) {
 	limited(t, 30, func(t *testing.T, w *testworld.World, j *keyJudge) {
 		j.work = func(ctx context.Context, _ *pump.Task) error { return testworld.Pause(ctx, 50*time.Second) }
-		o := processor.Options{PerKey: pump.PerKey{Concurrent: 1}, Grace: time.Minute}
-		ps := map[string]*started{"a": testworld.Begun(w, processor.New, "a", j, o)}
-		owner := func() string { return w.View().Owners[testworld.SomeSegment].Instance }
-		other := map[string]string{"a": "b", "b": "a"}
+		o.PerKey, o.Grace = pump.PerKey{Concurrent: 1}, time.Minute
+		a, b := testworld.Begun(w, processor.New, "a", j, o), (*started)(nil)
 		w.Within(time.Minute, "it has begun", func() bool { return j.Deliveries() > 0 })
-		changes := 0
-		for is := "a"; w.Left() > 0 && changes < 4; changes++ {
-			next := other[is]
-			ps[next] = testworld.Begun(w, processor.New, next, j, o)
-			time.Sleep(70 * time.Second)
-			if owner() == is { // the plan left it there
-				ps[is].Stop()
+		for i := range 8 {
+			if i%2 == 0 { // the plan gives it to one of them
+				b = testworld.Begun(w, processor.New, []string{"0", "b", "c", "z"}[i/2], j, o)
+			} else {
+				b.End()
 			}
-			w.Within(5*time.Minute, "it is handed over", func() bool { return owner() == next })
-			ps[is].End()
-			is = next
 			n := j.Deliveries()
-			w.Within(5*time.Minute, "the key goes on", func() bool { return j.Deliveries() > n+1 })
+			w.Within(8*time.Minute, "the key goes on", func() bool { return j.Deliveries() > n+1 || w.Left() == 0 })
 		}
-		w.Within(20*time.Minute, "all is done", func() bool { return w.Left() == 0 })
-		for _, p := range ps {
-			p.Stop()
-			<-p.Done
-		}
-		if j.Deliveries() != 30 {
-			t.Errorf("%d deliveries", j.Deliveries())
+		began, before := time.Now(), j.Deliveries()
+		w.Within(time.Hour, "all is done", func() bool { return w.Left() == 0 })
+		t.Log(j.Deliveries()-before, time.Since(began))
+		a.End()
+		if n := j.Deliveries(); !ok(n) {
+			t.Errorf("%d deliveries", n)
 		}
 	})
+}
+
+// A handler of batches gets one task at a time, a reducer and claims know nothing of limits, and a
+// task on trial is put off, not held.
+func TestLimitsByKeyGoWithEachKindOfWork(t *testing.T) {
+	limited(t, 12, func(t *testing.T, w *testworld.World, j *keyJudge) {
+		p := testworld.Begun(w, processor.New, "p", &batches{t: t, keyJudge: j}, processor.Options{PerKey: pump.PerKey{Concurrent: 1}})
+		w.Within(20*time.Minute, "all is done", func() bool { return w.Left() == 0 })
+		p.End()
+	})
+	testworld.In(t, testworld.Once, 1, 2, nil, func(t *testing.T, w *testworld.World) {
+		j := newKeyJudge(time.Second)
+		w.PutSuspects(testworld.SomeSegment, 6, 2)
+		p := testworld.Begun(w, processor.New, "p", j, processor.Options{PerKey: pump.PerKey{Concurrent: 1, Rate: 0.5}})
+		w.Within(20*time.Minute, "all is done", func() bool { return w.Left() == 0 })
+		if s := p.End(); s.Handled != 6 || s.Quarantined != 0 || j.most["key"] != 1 {
+			t.Errorf("%+v, %d at once", s, j.most["key"])
+		}
+	})
+}
+
+// batches is a judge that takes batches.
+type batches struct {
+	*keyJudge
+	t *testing.T
+}
+
+func (b *batches) HandleBatch(ctx context.Context, tasks []*pump.Task) []error {
+	if len(tasks) != 1 {
+		b.t.Errorf("%d tasks at once", len(tasks))
+	}
+	return []error{b.Handle(ctx, tasks[0])}
+}
+
+// What cannot hold a limit refuses it.
+func TestALimitByKeyThatCannotBeHeldIsRefused(t *testing.T) {
+	testworld.In(t, testworld.Shared, 1, 1, nil, func(t *testing.T, w *testworld.World) {
+		for field, o := range map[string]processor.Options{
+			"perKey":            {PerKey: pump.PerKey{Concurrent: 1}},
+			"perKey.concurrent": {PerKey: pump.PerKey{Concurrent: -1}},
+		} {
+			cfg := w.Config("p", 1)
+			if field != "perKey" {
+				cfg.Segments = 0
+			}
+			_, err := processor.New(cfg, newKeyJudge(0), o)
+			if ce, is := errors.AsType[*pump.ConfigError](err); !is || ce.Field != field {
+				t.Errorf("%s: %v", field, err)
+			}
+		}
+		_, err := processor.New(w.Config("p", 1), nil, processor.Options{Discard: true, PerKey: pump.PerKey{Rate: 1}})
+		if ce, is := errors.AsType[*pump.ConfigError](err); !is || ce.Field != "perKey" {
+			t.Error(err)
+		}
+	})
+	for text, want := range map[string]float64{"10/s": 10, "90/m": 1.5, "10": 10, "1/h": 0, "x/s": 0, "0/s": 0, "-1/s": 0, "0.5/m": 0, "NaN/s": 0, "Inf": 0} {
+		if got, err := pump.ParseRate(text); got != want || (err == nil) != (want > 0) {
+			t.Errorf("%s: %v, %v", text, got, err)
+		}
+	}
 }

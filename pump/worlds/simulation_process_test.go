@@ -197,7 +197,7 @@ func (p *simProcess) processorOptions() processor.Options {
 	o := processor.Options{
 		Concurrency: p.world.plan.handlers, Visibility: p.world.plan.visibility, Grace: simGrace, Beat: p.world.plan.beat, Lease: p.world.plan.lease(),
 		PerKey: p.world.plan.perKeyLimits(),
-		Retry: pump.RetryPolicy{MaxAttempts: simAttempts, Base: time.Second, Max: simRetryMax},
+		Retry:  pump.RetryPolicy{MaxAttempts: simAttempts, Base: time.Second, Max: simRetryMax},
 	}
 	if p.world.plan.gated && p.name[1:] > "2" {
 		o.Gate = simGate

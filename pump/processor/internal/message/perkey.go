@@ -11,10 +11,10 @@ import (
 
 const (
 	// stayAhead is for how long tasks of a key that is over its limit stay in hand: without a renewal
-	// of their message, and so that a message that comes back a little late finds the key at work.
-	// stayMost is the same for the other tasks of a message that has begun: to put them back and get
-	// them again would cost more than renewals.
-	stayAhead, stayMost = 10 * time.Second, time.Minute
+	// of their message, and so that a message that comes back a little late finds the key at work. If
+	// tasks take longer, two stay, within stayMost. stayBegun is the same for the other tasks of a
+	// message that has begun: to put them back and get them again would cost more than renewals.
+	stayAhead, stayBegun, stayMost = 10 * time.Second, time.Minute, 10 * time.Minute
 	// putOffMost bounds for how long tasks are put back: a limit that is raised is felt after that.
 	putOffMost = time.Hour
 	// mostKeys bounds the keys that are counted. Without room first the turns of what was put back are
@@ -51,7 +51,8 @@ type Key struct {
 	epoch   uint64        // of the hold under which it was met last
 	running int           // tasks in handlers
 	full    time.Duration // when its bucket is full again (the theoretical arrival time of GCRA)
-	booked  time.Duration // up to then turns are given to tasks that were put back
+	out     int           // tasks that were put back and have not come again
+	booked  time.Duration // all of them should have by then
 	mean    float64       // seconds that its handlers are at work, lately
 	held    []Turn        // in hand until they may be started
 	armed   bool          // it is due, or a timer says when
@@ -91,6 +92,9 @@ func (l *keyLimits) interval(s *Key) time.Duration {
 // turn is from when on the rate allows the next start. The bucket holds what may be started in a
 // second, one task at least.
 func (l *keyLimits) turn(s *Key) time.Duration {
+	if l.each == 0 {
+		return 0
+	}
 	return s.full + s.phase - max(0, time.Second-l.each)
 }
 
@@ -196,10 +200,19 @@ func (l *keyLimits) admit(t *Turn) (ok bool) {
 	if d.slot.keys == nil {
 		d.slot.keys = map[*Key]time.Duration{}
 	}
+	if now >= s.booked {
+		s.out = 0 // or they went another way
+	} else if d.Dequeued > 1 {
+		s.out = max(0, s.out-1)
+	}
 	off, begun := d.slot.keys[s]
 	each := l.interval(s)
-	wait := time.Duration(len(s.held))*each + max(each, l.turn(s)-now)
-	stay := stayAhead
+	wait := time.Duration(len(s.held))*each + l.turn(s) - now
+	if l.isFull(s) {
+		wait = max(wait, time.Duration(len(s.held)+1)*each)
+	}
+	ahead := time.Duration(s.out) * each // of those that were put back
+	stay := max(stayAhead, min(2*each, stayMost))
 	switch {
 	case len(s.held) == 0 && !l.isFull(s) && l.turn(s) <= now:
 		l.start(s, now)
@@ -208,8 +221,8 @@ func (l *keyLimits) admit(t *Turn) (ok bool) {
 	case l.b.exclusive != nil || off > 0:
 		stay = 0 // the others would wait with it, or it comes back with others
 	case begun:
-		stay = stayMost
-	case d.Dequeued <= 1 && s.booked > now+stayAhead:
+		stay = max(stay, stayBegun)
+	case d.Dequeued <= 1 && ahead > stayAhead:
 		stay = 0 // those that were put back go first
 	}
 	if wait <= stay && l.b.Bytes <= l.b.maxBytes/2 { // the other half is for what is not delayed
@@ -222,11 +235,11 @@ func (l *keyLimits) admit(t *Turn) (ok bool) {
 		return false
 	}
 	if off == 0 { // a little early
-		s.booked = max(s.booked, now+wait)
-		off = min(max(s.booked-now-stayAhead/2, time.Second), putOffMost)
+		off = min(max(wait+ahead-stayAhead/2, time.Second), putOffMost)
 		d.slot.keys[s] = off
+		s.booked = max(s.booked, now+off+stayAhead)
 	}
-	s.booked = min(s.booked+each, now+putOffMost)
+	s.out++
 	t.Off = off
 	return true
 }
@@ -304,14 +317,16 @@ func (b *Backlog) KeysOver() (all pump.KeysOver) {
 	now := time.Since(b.keys.began)
 	for _, s := range b.keys.keys {
 		each := b.keys.interval(s)
-		wait := max(s.booked-now, time.Duration(len(s.held))*each)
-		if wait <= 0 {
-			continue
+		tasks := len(s.held)
+		if s.booked > now {
+			tasks += s.out
 		}
-		tasks := max(len(s.held), int(wait/max(each, 1)))
-		all.Top = append(all.Top, pump.KeyOver{Key: s.name, Tasks: tasks, WaitSeconds: wait.Seconds()})
-		all.Tasks += tasks
-		all.WaitSeconds = max(all.WaitSeconds, wait.Seconds())
+		if tasks > 0 {
+			wait := (time.Duration(tasks) * each).Seconds()
+			all.Top = append(all.Top, pump.KeyOver{Key: s.name, Tasks: tasks, WaitSeconds: wait})
+			all.Tasks += tasks
+			all.WaitSeconds = max(all.WaitSeconds, wait)
+		}
 	}
 	all.Keys = len(all.Top)
 	slices.SortFunc(all.Top, func(a, b pump.KeyOver) int {
