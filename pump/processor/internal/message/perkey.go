@@ -262,7 +262,7 @@ func (l *keyLimits) key(name []byte, d *Delivery, now time.Duration) *Key {
 	case s.epoch >= hold.epoch:
 		return s
 	}
-	s.epoch = hold.epoch
+	s.epoch, s.out = hold.epoch, 0
 	s.full = max(s.full, hold.since+max(time.Second, l.each))
 	return s
 }
