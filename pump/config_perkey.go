@@ -7,8 +7,8 @@ import (
 )
 
 // PerKey bounds the work on each key, in all processors of a workload together. The zero value
-// bounds nothing. A task without a key is not bounded. A task whose key is over its limit is delayed
-// to its computed turn, which takes no attempt, and others go before it.
+// bounds nothing. A task without a key is not bounded. A task whose key is over its limit is
+// delayed to its computed turn, which takes no attempt, and others go before it.
 type PerKey struct {
 	// Concurrent is how many tasks of a key are in handlers at once at most; 0: no limit.
 	Concurrent int
@@ -36,31 +36,25 @@ func (k PerKey) Check() error {
 const rateFix = "use 1/m to 1000000/s, as in 10/s, or leave it out for no limit; " +
 	"for less use --min-interval"
 
-// ParseRate reads a rate as people write it: 10/s, 90/m, or 10 for 10/s. The error is a
+// SetRate takes a rate as people write it: 10/s, 90/m, or 10 for 10/s. The error is a
 // [*ConfigError].
-func ParseRate(text string) (perSecond float64, err error) {
+func (k *PerKey) SetRate(text string) error {
 	number, unit, _ := strings.Cut(text, "/")
 	n, err := strconv.ParseFloat(number, 64)
-	k := PerKey{Rate: n / map[string]float64{"": 1, "s": 1, "m": 60}[unit]}
-	if err != nil || k.Rate == 0 || k.Check() != nil {
-		return 0, Invalid("perKey.rate", fmt.Sprintf("%.40q is not a rate", text), rateFix)
+	k.Rate = n / map[string]float64{"": 1, "s": 1, "m": 60}[unit]
+	if err != nil || k.Rate == 0 || (PerKey{Rate: k.Rate}).Check() != nil {
+		return Invalid("perKey.rate", fmt.Sprintf("%.40q is not a rate", text), rateFix)
 	}
-	return k.Rate, nil
+	return nil
 }
 
 // KeysOver says which keys a processor holds back because of PerKey.
 type KeysOver struct {
-	Keys  int `json:"keys"`  // that are over their limits
-	Tasks int `json:"tasks"` // of theirs that are held back, in hand or in the queues, about
+	Key   string `json:"key,omitempty"` // if it is about one; cut if it is long
+	Keys  int    `json:"keys"`          // that are over their limits
+	Tasks int    `json:"tasks"`         // of theirs that are held back, in hand and put back
 	// WaitSeconds is how long the last of them waits, about.
 	WaitSeconds float64 `json:"waitSeconds"`
 	// Top are the few keys that wait for longest.
-	Top []KeyOver `json:"top,omitempty"`
-}
-
-// KeyOver is a key that is over its limits.
-type KeyOver struct {
-	Key         string  `json:"key"` // cut if it is long
-	Tasks       int     `json:"tasks"`
-	WaitSeconds float64 `json:"waitSeconds"`
+	Top []KeysOver `json:"top,omitempty"`
 }

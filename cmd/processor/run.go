@@ -126,10 +126,7 @@ func (f *runFlags) add(cmd *cobra.Command) {
 	flags.IntVar(&f.options.PerKey.Concurrent, "per-key-concurrent", 0,
 		"have at most this many tasks of a key in work at once (default: as configured)")
 	flags.Func("per-key-rate", "start at most so many tasks of a key, `RATE` as 10/s or 90/m "+
-		"(default: as configured)", func(s string) (err error) {
-		f.options.PerKey.Rate, err = pump.ParseRate(s)
-		return err
-	})
+		"(default: as configured)", f.options.PerKey.SetRate)
 	flags.DurationVar(&f.options.Beat, "beat", 0,
 		"how often the processor says that it lives; the same in all processes "+
 			"of a workload (default 5s)")

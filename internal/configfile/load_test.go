@@ -140,7 +140,7 @@ func TestMistakesAreNamedByLineFieldAndFix(t *testing.T) {
 		{"negative segments", ok + "segments: -1\n", "pump.yaml:4: segments: -1 is out of range; use a multiple of 64 up to 16384, 0 for a shared workload, or leave it out"},
 		{"price", ok + "prices:\n  queue: -1\n", `pump.yaml:5: prices.queue: -1 is out of range; use what 10,000 requests cost, up to 10000, or leave it out for the published price`},
 		{"price of another currency", ok + "prices:\n  queue: 0.0037\n  currency: EUR\n", `pump.yaml:6: prices.currency: is "EUR", and the published prices, which are taken where none are given, are in USD; give both prices.queue and prices.table in that currency, or leave it out for USD`},
-		{"rate of a key", ok + "perKey:\n  rate: 1/h\n", `pump.yaml:5: perKey.rate: "1/h" is not a rate; use 1/m to 1000000/s, as in 10/s, or leave it out for no limit`},
+		{"rate of a key", ok + "perKey:\n  rate: 1/h\n", `pump.yaml:5: perKey.rate: the value (3 characters, not shown: it may be a secret) is not a rate; use 1/m to 1000000/s, as in 10/s, or leave it out for no limit`},
 		{"get cost", ok + "budget:\n  getCost: bytes\n", `pump.yaml:5: budget.getCost: "bytes" is not a way to count a get; use messages (each message counts) or request (a get counts as one)`},
 		{"budget 0", ok + "budget:\n  queue: 0\n", "pump.yaml:5: budget.queue: 0 is out of range; use 1 to 1e9 messages a second, or leave it out for the published limit"},
 		{"admin port", ok + "admin: {listen: 9090}\n", "pump.yaml:4: admin.listen: \"9090\" is not an address; write host:port, as in 127.0.0.1:9090, or off"},

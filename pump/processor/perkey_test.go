@@ -353,7 +353,8 @@ func TestALimitByKeyThatCannotBeHeldIsRefused(t *testing.T) {
 		}
 	})
 	for text, want := range map[string]float64{"10/s": 10, "90/m": 1.5, "10": 10, "1/h": 0, "x/s": 0, "0/s": 0, "-1/s": 0, "0.5/m": 0, "NaN/s": 0, "Inf": 0} {
-		if got, err := pump.ParseRate(text); got != want || (err == nil) != (want > 0) {
+		var got pump.PerKey
+		if err := got.SetRate(text); (err == nil) != (want > 0) || err == nil && got.Rate != want {
 			t.Errorf("%s: %v, %v", text, got, err)
 		}
 	}

@@ -324,7 +324,8 @@ const maxKeysText = 8 << 10
 // good without it.
 func decodeKeys(f *row.Fields) (k pump.KeysOver) {
 	text, _ := f.Props["KeysOver"].(string)
-	if len(text) > maxKeysText || json.Unmarshal([]byte(text), &k) != nil || k.Keys < 0 || k.Tasks < 0 {
+	bad := len(text) > maxKeysText || json.Unmarshal([]byte(text), &k) != nil
+	if bad || k.Keys < 0 || k.Tasks < 0 {
 		return pump.KeysOver{}
 	}
 	return k
@@ -365,9 +366,9 @@ func decodeMember(f *row.Fields, instance string) memberRow {
 				Failing: decodeIll(f, "Failing"), Stuck: decodeIll(f, "Stuck"), AllStuck: f.Flag("AllStuck"),
 				NotNow: f.Count("NotNow"), NotNowSince: f.Moment("NotNowSince"),
 				NotNowError: f.Line("NotNowError"), Trouble: f.Line("Trouble"), Paused: f.Flag("Paused"),
-				KeysOver: decodeKeys(f),
-				Asked:    decodeAsked(f), AskedSince: f.Moment("AskedSince"), Operations: bytesOf(f, "Operations"),
-				Day: decodeDay(f), Spends: f.Number("Spends"), Slower: f.Number("Slower"),
+				KeysOver: decodeKeys(f), Asked: decodeAsked(f), AskedSince: f.Moment("AskedSince"),
+				Operations: bytesOf(f, "Operations"),
+				Day:        decodeDay(f), Spends: f.Number("Spends"), Slower: f.Number("Slower"),
 				HoldsBack: f.Flag("HoldsBack"),
 			},
 		},

@@ -25,7 +25,8 @@ const (
 	topKeys   = 5
 )
 
-// keyLimits count the work on each key and hold back what is over the limits. Backlog.Mu guards all.
+// keyLimits count the work on each key and hold back what is over the limits. Backlog.Mu guards
+// them.
 type keyLimits struct {
 	b     *Backlog
 	of    pump.PerKey
@@ -299,8 +300,8 @@ func drop(d *Delivery) (n int) {
 	return n
 }
 
-// IsConcurrencyLimited reports whether the next owner of a segment must not begin beside handlers of
-// this one.
+// IsConcurrencyLimited reports whether the next owner of a segment must not begin beside handlers
+// of this one.
 func (b *Backlog) IsConcurrencyLimited() bool {
 	b.Mu.Lock()
 	defer b.Mu.Unlock()
@@ -323,13 +324,13 @@ func (b *Backlog) KeysOver() (all pump.KeysOver) {
 		}
 		if tasks > 0 {
 			wait := (time.Duration(tasks) * each).Seconds()
-			all.Top = append(all.Top, pump.KeyOver{Key: s.name, Tasks: tasks, WaitSeconds: wait})
+			all.Top = append(all.Top, pump.KeysOver{Key: s.name, Keys: 1, Tasks: tasks, WaitSeconds: wait})
 			all.Tasks += tasks
 			all.WaitSeconds = max(all.WaitSeconds, wait)
 		}
 	}
 	all.Keys = len(all.Top)
-	slices.SortFunc(all.Top, func(a, b pump.KeyOver) int {
+	slices.SortFunc(all.Top, func(a, b pump.KeysOver) int {
 		return cmp.Or(cmp.Compare(b.WaitSeconds, a.WaitSeconds), cmp.Compare(a.Key, b.Key))
 	})
 	all.Top = slices.Clone(all.Top[:min(all.Keys, topKeys)])
