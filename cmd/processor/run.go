@@ -123,6 +123,10 @@ func (f *runFlags) add(cmd *cobra.Command) {
 	flags.Float64Var(&f.options.MaxRate, "max-rate", 0,
 		"start at most this many tasks a second, all processors together; the same "+
 			"in all (default: no limit)")
+	flags.IntVar(&f.options.PerKey.Concurrent, "per-key-concurrent", 0,
+		"have at most this many tasks of a key in work at once (default: as configured)")
+	flags.Func("per-key-rate", "start at most so many tasks of a key, `RATE` as 10/s or 90/m "+
+		"(default: as configured)", f.options.PerKey.SetRate)
 	flags.DurationVar(&f.options.Beat, "beat", 0,
 		"how often the processor says that it lives; the same in all processes "+
 			"of a workload (default 5s)")
@@ -158,6 +162,9 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 			return err
 		}
 	}
+	keyed := &f.options.PerKey
+	keyed.Concurrent = cmp.Or(keyed.Concurrent, file.PerKey.Concurrent)
+	keyed.Rate = cmp.Or(keyed.Rate, file.PerKey.Rate)
 	if err := f.check(file); err != nil {
 		return err
 	}
@@ -297,7 +304,7 @@ func (f *runFlags) processor() processor.Options {
 	o.Discard, o.MaxBytes = f.work.discard, maxBytes
 	// The handlers bound the time of a task themselves, from the beginning of its work: a task that
 	// waits for a child or for a disk has not begun.
-	o.Timeout = -1
+	o.Timeout, o.HandOver = -1, f.work.timeout
 	if o.Grace == 0 {
 		o.Grace = -1
 	}

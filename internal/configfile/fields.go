@@ -56,6 +56,7 @@ func (d *decoder) config() group {
 				return s == "messages" || s == "request"
 			}), problem: "is not a way to count a get", fix: getCost},
 		}}},
+		{name: "perKey", to: d.perKey()},
 		{name: "prices", to: group{[]field{
 			{name: "currency", to: &prices.Currency},
 			{name: "queue", to: &prices.Queue, fix: price},
@@ -83,6 +84,20 @@ func (d *decoder) config() group {
 				d.fail(f[0], "is missing", f[1])
 			}
 		}
+	}}
+}
+
+func (d *decoder) perKey() group {
+	const rate = "use 1/m to 1000000/s, as in 10/s, or leave it out for no limit"
+	return group{fields: []field{
+		{
+			name: "concurrent", to: &d.PerKey.Concurrent,
+			fix: "use 1 to 100000, or leave it out for no limit",
+		},
+		{
+			name: "rate", to: text(func(s string) bool { return d.PerKey.SetRate(s) == nil }),
+			problem: "is not a rate", fix: rate,
+		},
 	}}
 }
 

@@ -31,6 +31,8 @@ type File struct {
 	Admin Admin
 	// Page says what the page may do.
 	Page Page
+	// PerKey bounds the work on each key.
+	PerKey pump.PerKey
 	// Events is where to ask for the machine's scheduled events; empty: nowhere.
 	Events string
 

@@ -125,7 +125,7 @@ func TestMistakesAreNamedByLineFieldAndFix(t *testing.T) {
 	for _, tt := range []struct{ name, text, want string }{
 		{"misspelt field", ok + "    quues: 4\n", "pump.yaml:4: accounts[0].quues: is not a field; did you mean queues?"},
 		{"wrong case", ok + "    allowHttp: true\n", "pump.yaml:4: accounts[0].allowHttp: is not a field; did you mean allowHTTP?"},
-		{"unknown field", ok + "retries: 4\n", "pump.yaml:4: retries: is not a field; the fields here are workload, accounts, control, segments, delivery, foreign, retention, budget, prices, admin, page, scheduledEvents"},
+		{"unknown field", ok + "retries: 4\n", "pump.yaml:4: retries: is not a field; the fields here are workload, accounts, control, segments, delivery, foreign, retention, budget, perKey, prices, admin, page, scheduledEvents"},
 		{"several at once, by line", "workloads: a\n" + ok + "segmants: 4\n", "pump.yaml:1: workloads: is not a field; did you mean workload?\npump.yaml:5: segmants: is not a field; did you mean segments?"},
 		{"text for a number", ok + "    queues: many\n", `pump.yaml:4: accounts[0].queues: "many" is not a whole number; write it as digits without quotes, as in 8`},
 		{"quoted number", ok + "    queues: \"8\"\n", `pump.yaml:4: accounts[0].queues: "8" is not a whole number; write it as digits without quotes, as in 8`},
@@ -140,6 +140,7 @@ func TestMistakesAreNamedByLineFieldAndFix(t *testing.T) {
 		{"negative segments", ok + "segments: -1\n", "pump.yaml:4: segments: -1 is out of range; use a multiple of 64 up to 16384, 0 for a shared workload, or leave it out"},
 		{"price", ok + "prices:\n  queue: -1\n", `pump.yaml:5: prices.queue: -1 is out of range; use what 10,000 requests cost, up to 10000, or leave it out for the published price`},
 		{"price of another currency", ok + "prices:\n  queue: 0.0037\n  currency: EUR\n", `pump.yaml:6: prices.currency: is "EUR", and the published prices, which are taken where none are given, are in USD; give both prices.queue and prices.table in that currency, or leave it out for USD`},
+		{"rate of a key", ok + "perKey:\n  rate: 1/h\n", `pump.yaml:5: perKey.rate: the value (3 characters, not shown: it may be a secret) is not a rate; use 1/m to 1000000/s, as in 10/s, or leave it out for no limit`},
 		{"get cost", ok + "budget:\n  getCost: bytes\n", `pump.yaml:5: budget.getCost: "bytes" is not a way to count a get; use messages (each message counts) or request (a get counts as one)`},
 		{"budget 0", ok + "budget:\n  queue: 0\n", "pump.yaml:5: budget.queue: 0 is out of range; use 1 to 1e9 messages a second, or leave it out for the published limit"},
 		{"admin port", ok + "admin: {listen: 9090}\n", "pump.yaml:4: admin.listen: \"9090\" is not an address; write host:port, as in 127.0.0.1:9090, or off"},

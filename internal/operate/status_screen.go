@@ -274,8 +274,13 @@ func instanceNote(i status.Instance) string {
 	if i.NotNowSince != nil {
 		told += " since " + i.NotNowSince.Format("15:04:05 MST")
 	}
+	held := ""
+	if k := i.KeysOver; k.Keys > 0 {
+		held = fmt.Sprintf("%s over limits: %s tasks wait up to %v", cli.Plural(int64(k.Keys), "key"),
+			number(k.Tasks), time.Duration(k.WaitSeconds)*time.Second)
+	}
 	return notes(If(i.Draining, "stopping"), If(i.Waiting != "", "waits at "+i.Waiting),
-		i.Trouble, told, some(i.Throttled, "throttled"))
+		i.Trouble, told, held, some(i.Throttled, "throttled"))
 }
 
 func (c screen) accounts(w io.Writer, s *status.Status) {

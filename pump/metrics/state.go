@@ -80,6 +80,12 @@ var processorSamples = []sample[processor.State]{
 		"Tasks that the process starts a second because tasks were told \"not now\"; "+
 			"0: as many as there are.",
 		func(s processor.State) float64 { return s.NotNow.Rate }),
+	gauge("keys_over", "Keys that are over the limits of perKey.",
+		func(s processor.State) float64 { return float64(s.KeysOver.Keys) }),
+	gauge("keys_held_tasks", "Tasks of keys that are over their limits, in hand and put back, about.",
+		func(s processor.State) float64 { return float64(s.KeysOver.Tasks) }),
+	gauge("keys_wait_seconds", "How long the last task of such a key waits, about.",
+		func(s processor.State) float64 { return s.KeysOver.WaitSeconds }),
 	counter("tasks_retried_total", "Tasks put back for another attempt.",
 		func(s processor.State) float64 { return float64(s.Done.Retried) }),
 	counter("tasks_released_total", "Tasks put back without an attempt.",

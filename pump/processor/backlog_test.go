@@ -168,7 +168,7 @@ func BenchmarkHandOut(bench *testing.B) {
 			}
 			b.Free(d, 0)
 		}
-		b.Next(time.Microsecond, ended)
+		b.Next(time.Microsecond, ended, nil)
 		ended = time.Now()
 	}
 }

@@ -28,6 +28,12 @@ func (r *run) join(ctx context.Context) error {
 		Stake:  r.start.stake(),
 		Grace:  max(r.o.Grace, 0) + 2*hardGrace, // stop ends the handlers before
 		Report: r.fillBeat, InHand: r.segments.has, Drain: r.handOver,
+		HandOver: func() time.Duration {
+			if r.backlog.IsConcurrencyLimited() {
+				return r.o.HandOver
+			}
+			return 0
+		},
 		Changed: func(*cluster.View) { r.follow() },
 		Lost:    func(err error) { r.endRun(err) },
 	})
@@ -138,6 +144,7 @@ func (r *run) fillBeat(to *cluster.Report) {
 	if told := r.notNows.State(); told.Count > 0 {
 		to.NotNow, to.NotNowSince, to.NotNowError = uint64(told.Count), *told.Since, told.LastError
 	}
+	to.KeysOver = r.keysOver()
 	to.Unread, to.UnreadQueue = r.unread(now)
 	to.UnreadForeign, to.ForeignPolled = r.poller.UnreadForeign(now)
 	to.Draining, to.Paused = r.Stopping.Load(), r.aside.stands()
@@ -238,6 +245,15 @@ func (p *Processor) Nudged(n pump.Nudge) {
 			m.Nudged(n)
 		}
 	}
+}
+
+// keysOver says which keys are over their limits, for people.
+func (r *run) keysOver() pump.KeysOver {
+	over := r.backlog.KeysOver()
+	for i := range over.Top {
+		over.Top[i].Key = briefly(over.Top[i].Key)
+	}
+	return over
 }
 
 // handOver begins to give up segments, or notes that they are lost: their tasks are not started any

@@ -63,6 +63,12 @@ type Options struct {
 	// they do the accounts' limits; a processor that joins has a quarter until it knows the others. A
 	// batch starts at once and is paid for afterwards. Default 0: no limit.
 	MaxRate float64
+	// PerKey bounds the work on each key. A BatchHandler then gets one task at a time. It cannot be
+	// held in a workload without owners (segments: 0), nor with Discard.
+	PerKey pump.PerKey
+	// HandOver is how long a segment's hand-over waits for handlers of keys that PerKey.Concurrent
+	// bounds; then their contexts end. Default: Timeout, or 15 min without one.
+	HandOver time.Duration
 	// MaxBytes bounds the memory for messages that were fetched and for the tasks
 	// unpacked from them; default 128 MiB, at least 4 MiB. One envelope (at most 4
 	// MiB) is always unpacked.
@@ -89,6 +95,8 @@ func (o Options) withDefaults() (Options, error) {
 	setup.Default(&o.Concurrency, defaultConcurrency)
 	setup.Default(&o.Timeout, 15*time.Minute)
 	setup.Default(&o.Grace, 30*time.Second)
+	setup.Default(&o.HandOver, max(o.Timeout, 0))
+	setup.Default(&o.HandOver, 15*time.Minute)
 	setup.Default(&o.MaxBytes, 128<<20)
 	setup.Default(&o.Beat, member.DefaultBeat)
 	setup.Default(&o.Lease, 4*o.Beat)
@@ -126,6 +134,9 @@ func (o Options) withDefaults() (Options, error) {
 		return o, pump.Invalid("max-bytes",
 			fmt.Sprintf("%d is too little", o.MaxBytes), "use at least 4 MiB, or leave it out for 128 MiB")
 	}
+	if err := o.checkPerKey(false); err != nil {
+		return o, err
+	}
 	if err := checkGate(o.Gate); err != nil {
 		return o, err
 	}
@@ -137,10 +148,19 @@ func (o Options) withDefaults() (Options, error) {
 	return o, err
 }
 
+// checkPerKey refuses limits that cannot be held.
+func (o Options) checkPerKey(shared bool) error {
+	if o.PerKey.Bounds() && (shared || o.Discard) {
+		return pump.Invalid("perKey", "with segments: 0 no owner counts the tasks of a key, "+
+			"and discarding starts none", "use a workload with segments and a handler, or leave it out")
+	}
+	return o.PerKey.Check()
+}
+
 // room is what bounds the messages that wait.
 func (o Options) room() message.BacklogOptions {
 	return message.BacklogOptions{
 		Handlers: o.Concurrency, MaxBytes: o.MaxBytes, Lease: cmp.Or(o.Visibility, leases.FirstLease),
-		Paced: o.MaxRate > 0, Discards: o.Discard,
+		Paced: o.MaxRate > 0, PerKey: o.PerKey, Discards: o.Discard,
 	}
 }

@@ -92,6 +92,9 @@ func New(c pump.Config, h pump.Handler, o Options) (*Processor, error) {
 	if o, err = o.withDefaults(); err != nil {
 		return nil, err
 	}
+	if err := o.checkPerKey(cfg.Segments == pump.Shared); err != nil {
+		return nil, err
+	}
 	if h == nil && !o.Discard {
 		return nil, pump.Invalid("handler", "there is none", "give a handler, or set Discard")
 	}
@@ -249,6 +252,9 @@ func (r *run) connect(ctx context.Context) error {
 	// This process would read other queues than those that tasks are put into (P6.6), or promise
 	// another delivery (P3.8).
 	if err := setup.SpecOf(r.Cfg).Check(r.Workload); err != nil {
+		return err
+	}
+	if err := r.o.checkPerKey(r.Workload.Shared); err != nil {
 		return err
 	}
 	if err := r.start.refuseRival(ctx, r.endRun); err != nil {

@@ -77,6 +77,8 @@ type State struct {
 	RateUsed float64 `json:"rateUsed"`
 	// NotNow says whether tasks are told "not now" by what the handlers use.
 	NotNow NotNow `json:"notNow"`
+	// KeysOver says which keys are over the limits of Options.PerKey.
+	KeysOver pump.KeysOver `json:"keysOver"`
 	// Failing says whether the handlers fail.
 	Failing Failing `json:"failing"`
 	// ForeignWaits is in how many segments foreign messages have lately waited because the segment
@@ -164,7 +166,7 @@ func (p *Processor) State() State {
 	s.Queues = r.poller.Queues()
 	_, retry := r.timing.Backoff(0)
 	s.Latency, s.NotNow = r.latency.lately(), r.notNows.State()
-	s.Failing = r.failures.State()
+	s.Failing, s.KeysOver = r.failures.State(), r.keysOver()
 	s.Handlers = r.o.Concurrency
 	s.RunsUnfinished = int(r.unfinished.Load())
 	if n := r.remaining.Load(); n >= 0 {

@@ -41,7 +41,7 @@ func (r *run) call(ctx context.Context, d *message.Delivery, from, to int) []err
 		return []error{r.callOne(ctx, d, i)}
 	}, []*pump.Task{&d.Tasks[i]}
 	if r.batch != nil {
-		tasks = d.Pointers()
+		tasks = d.Pointers(from, to)
 	}
 	for _, around := range slices.Backward(r.use) {
 		behind := next

@@ -79,6 +79,7 @@ type worker struct {
 	of     *message.Delivery
 	took   time.Duration // by the last task or batch, which says how far to fetch ahead
 	ended  time.Time     // when that was
+	key    *message.Key  // what counts the task; nil: nothing does
 
 	mu        sync.Mutex        // guards what follows; the slot's goroutine and the watch
 	span      *tracing.Span     // nil: what it works on is not traced
@@ -123,11 +124,18 @@ func (s *worker) run() {
 // runNext handles the next task, or the next envelope if the handler takes batches.
 func (s *worker) runNext() (more bool) {
 	r := s.pool.r
-	d, from, to, now := r.backlog.Next(s.took, s.ended)
+	turn := r.backlog.Next(s.took, s.ended, s.key)
+	d, from, to, now := turn.D, turn.From, turn.To, turn.At
+	s.key = turn.Key
 	if to == 0 {
 		return false
 	}
 	more = true // after a panic as well
+	if turn.Off > 0 {
+		s.took, s.ended = 0, now
+		s.pool.putOff(d, d.At(from), turn.Off)
+		return more
+	}
 	if r.rate.holds() {
 		if !s.pool.awaitRate(d, from, to) {
 			s.took, s.ended = 0, time.Now()
@@ -138,7 +146,7 @@ func (s *worker) runNext() (more bool) {
 	ctx := s.startTasks(d, from, to, now)
 	err := errGoexit // stands if the handler does not return
 	var errs []error
-	handled, span := s.trace(ctx, d, from)
+	handled, span := s.trace(ctx, d, from, to)
 	defer func() {
 		if v := recover(); v != nil {
 			err = &panicked{v}
@@ -155,7 +163,7 @@ func (s *worker) runNext() (more bool) {
 
 // trace begins the span of a slot's tasks, if they are traced. The handler gets the context.
 func (s *worker) trace(
-	ctx context.Context, d *message.Delivery, from int,
+	ctx context.Context, d *message.Delivery, from, to int,
 ) (handled context.Context, span *tracing.Span) {
 	r := s.pool.r
 	switch {
@@ -164,7 +172,7 @@ func (s *worker) trace(
 	case r.batch == nil:
 		handled, span = r.tracer.Process(ctx, d.Queue.String(), &d.Tasks[d.At(from)])
 	default:
-		handled, span = r.tracer.ProcessBatch(ctx, d.Queue.String(), d.Pointers())
+		handled, span = r.tracer.ProcessBatch(ctx, d.Queue.String(), d.Pointers(from, to))
 	}
 	if span != nil {
 		s.mu.Lock()
@@ -335,6 +343,15 @@ func (p *workers) countStarts(d *message.Delivery, slot, tasks int, now time.Tim
 		r.latency.add(slot, tasks, took, now)
 	}
 	queues.HookStarted(&r.Cfg.Hooks, tasks, took)
+}
+
+// putOff puts a task back whose key is over its limit. It takes no attempt.
+func (p *workers) putOff(d *message.Delivery, task int, off time.Duration) {
+	d.Started.Store(true)
+	off += time.Duration(p.r.Jitter.Float("key", d.ID, uint64(d.Dequeued)) * float64(time.Second))
+	if d.Outcomes.End(task, message.Postponed, off, nil) {
+		d.Settler.Add(d)
+	}
 }
 
 // rateLimit keeps all processors of a workload together below a rate of tasks (Options.MaxRate): a

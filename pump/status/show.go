@@ -165,7 +165,7 @@ func instanceStatus(v *cluster.View, m *cluster.Member, seen time.Time) Instance
 		Busy: min(m.Rate*m.Pace, 1), LeaseSeconds: m.Hides, Throttled: m.Throttled,
 		Demand: m.Demand, Admin: m.Admin, Waiting: m.Waiting, Draining: m.Draining, Paused: m.Paused,
 		Trouble: m.Trouble, TimesSlower: m.Slower, HoldsBack: m.HoldsBack,
-		NotNow: m.NotNow, NotNowError: m.NotNowError,
+		NotNow: m.NotNow, NotNowError: m.NotNowError, KeysOver: m.KeysOver,
 		Failing: illOf(&m.Failing), Stuck: illOf(&m.Stuck), AllStuck: m.AllStuck,
 		Begun: seen.Sub(m.Started) < 2*m.Every,
 	}

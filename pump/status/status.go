@@ -153,6 +153,8 @@ type Instance struct {
 	NotNow      uint64     `json:"notNow"`
 	NotNowSince *time.Time `json:"notNowSince"`
 	NotNowError string     `json:"notNowError"`
+	// KeysOver says which keys it holds back because of perKey.
+	KeysOver pump.KeysOver `json:"keysOver"`
 	// Failing is set if as many tasks failed as were done, or more. Stuck is set if handlers have not
 	// returned for much longer than tasks take. Both are null otherwise. AllStuck: no handler has
 	// returned for so long.

@@ -42,12 +42,13 @@ type simJudge struct {
 	closed       int
 	broken       int
 	ended        int
-	fences       map[simFence]string  // whose each is
-	fenced       []time.Time          // when each was made
-	shut         map[codec.RunID]bool // runs that were closed when copies of their messages were put
-	left         map[simKey]bool      // tasks that were done and were left in quarantine
-	known        map[simKey]bool      // those of which a redrive was interrupted since
-	owning       map[string]string    // what is under way with a message's receipt, by process and message
+	fences       map[simFence]string            // whose each is
+	fenced       []time.Time                    // when each was made
+	shut         map[codec.RunID]bool           // runs that were closed when copies of their messages were put
+	left         map[simKey]bool                // tasks that were done and were left in quarantine
+	known        map[simKey]bool                // those of which a redrive was interrupted since
+	keyed        map[string]map[*simProcess]int // handlers at work, by key
+	owning       map[string]string              // what is under way with a message's receipt, by process and message
 }
 
 // simFence is a segment's head under one epoch.
@@ -99,6 +100,7 @@ func (w *simWorld) begins(p *simProcess, t *pump.Task) (*simTask, error) {
 		w.wrong = append(w.wrong, fmt.Sprintf("%s handles %v twice at the same time (P3.4)", p, task))
 	}
 	p.hands++
+	w.judgeKeyLocked(p, string(t.Key), +1)
 	w.noteLocked(p.String(), fmt.Sprintf("handles %v, attempt %d", task, t.Attempt))
 	return task, nil
 }
@@ -109,6 +111,7 @@ func (w *simWorld) returns(p *simProcess, task *simTask) {
 	defer w.mu.Unlock()
 	p.hands--
 	task.busy[p]--
+	w.judgeKeyLocked(p, task.source.key(task.record), -1)
 }
 
 // works is for how long a task is worked on: mostly for a small part of the longest time. No

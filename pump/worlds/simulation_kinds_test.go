@@ -65,6 +65,7 @@ var simKinds = []simKind{
 	{name: "lost queues", share: 4, write: (*simSeeded).lostQueues, met: simMetNoQueue},
 	{name: "not now", share: 4, write: (*simSeeded).notNow, met: simMetNotNow},
 	{name: "named", share: 4, write: (*simSeeded).named},
+	{name: "limited keys", share: 1, write: (*simSeeded).limitedKeys},
 }
 
 const (

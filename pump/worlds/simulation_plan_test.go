@@ -47,6 +47,7 @@ import (
 //	beat 5s            how often processes say that they live; their lease is four times that
 //	files 0            the elected distributors read so many files; 0: records that are made on the way
 //	foreign 0          messages of another program, of which ledgers keep few names
+//	perkey 0           tasks of a key at once in handlers, at most; 0: any number
 //	full no            the reducer's state of one segment has no room
 //	gated no           p3, p4, ... wait at the gate "go" when they start, which is open in the end at the latest
 //
@@ -124,6 +125,7 @@ type simPlan struct {
 	beat              time.Duration
 	files             int
 	foreign           int
+	perKey            int
 	full              bool
 	steps             []simStep
 
@@ -260,6 +262,8 @@ func (p *simPlan) setting(name, value string) (err error) {
 		number(&p.files, 0, 9)
 	case "foreign":
 		number(&p.foreign, 0, 10_000)
+	case "perkey":
+		number(&p.perKey, 0, 1000)
 	case "full":
 		yes(&p.full)
 	default:

@@ -196,7 +196,8 @@ func (w *simWorld) start(name string, order ...string) {
 func (p *simProcess) processorOptions() processor.Options {
 	o := processor.Options{
 		Concurrency: p.world.plan.handlers, Visibility: p.world.plan.visibility, Grace: simGrace, Beat: p.world.plan.beat, Lease: p.world.plan.lease(),
-		Retry: pump.RetryPolicy{MaxAttempts: simAttempts, Base: time.Second, Max: simRetryMax},
+		PerKey: p.world.plan.perKeyLimits(),
+		Retry:  pump.RetryPolicy{MaxAttempts: simAttempts, Base: time.Second, Max: simRetryMax},
 	}
 	if p.world.plan.gated && p.name[1:] > "2" {
 		o.Gate = simGate

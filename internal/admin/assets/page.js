@@ -536,7 +536,8 @@
   ], { key: (p) => p.instance, text: (p) => `${p.instance} ${p.host}`, empty: "No process.", off: (p) => p.silent });
   function processNote(p) {
     if (p.silent) return "silent: dead, or cut off";
-    return [p.draining && "stopping", p.paused && "paused", p.waiting && `waits at gate ${p.waiting}`, p.trouble, p.throttled && `${number(p.throttled)} throttled`].filter(Boolean).join(", ");
+    const over = p.keysOver?.top ? `${number(p.keysOver.tasks)} tasks wait, over the limits of keys ${p.keysOver.top.map((k) => k.key).join(", ")}` : "";
+    return [over, p.draining && "stopping", p.paused && "paused", p.waiting && `waits at gate ${p.waiting}`, p.trouble, p.throttled && `${number(p.throttled)} throttled`].filter(Boolean).join(", ");
   }
 
   const keysTable = new Table($("keys-table"), "Keys with a claim", [

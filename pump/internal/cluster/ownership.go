@@ -154,6 +154,9 @@ func segmentsOf(changes []change) []uint32 {
 // given up (P5.6).
 func (p *Presence) readyToGive(v *View) []change {
 	most := p.times.Lease
+	if p.options.HandOver != nil {
+		most = max(most, p.options.HandOver())
+	}
 	if p.loop.self.Value.Draining {
 		most = max(most, p.options.Grace)
 	}

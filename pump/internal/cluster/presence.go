@@ -44,7 +44,7 @@ type Options struct {
 	Margin time.Duration
 	// Grace is how long work may stay in hand when this member drains because it stops
 	// (Report.Draining). The caller that stops the member says how long that is. A Grace below the
-	// lease has no effect; in any other hand-over the lease is the bound.
+	// lease has no effect; in any other hand-over the lease is the bound, or HandOver.
 	Grace time.Duration
 	// Report is asked before each beat what to say; nil: nothing. It must return
 	// quickly and must not wait for the Presence.
@@ -52,6 +52,9 @@ type Options struct {
 	// InHand reports whether work of a segment that is being handed over is still under way; nil:
 	// never. It must return quickly; see also Settle.
 	InHand func(segment uint32) bool
+	// HandOver is for how long work in hand may delay a hand-over, if that is longer than the lease;
+	// nil: 0. It must return quickly.
+	HandOver func() time.Duration
 	// Drain tells that the hand-over of these segments, or their loss, begins: no
 	// new work of them may be started, and what was not started should be given
 	// back. [Presence.Hold] is false for them already. It is never called twice at once.

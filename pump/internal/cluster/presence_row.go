@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/shardmap"
@@ -81,6 +82,8 @@ type Report struct {
 	NotNow      uint64
 	NotNowSince time.Time
 	NotNowError string
+	// KeysOver are the keys that are over their limits.
+	KeysOver pump.KeysOver
 	// Failing are tasks that failed while no more than that were done. Stuck are handlers that have
 	// not returned for much longer than tasks take; AllStuck: all handlers are stuck.
 	Failing, Stuck Ill
@@ -265,6 +268,10 @@ func encodeMember(m memberRow) map[string]any {
 		props["NotNow"], props["NotNowError"] = row.Count63(m.NotNow), row.Clip(m.NotNowError)
 		putMoment(props, "NotNowSince", m.NotNowSince)
 	}
+	if m.KeysOver.Keys > 0 {
+		text, _ := json.Marshal(m.KeysOver) // finite numbers only
+		props["KeysOver"] = string(text)
+	}
 	putIll(props, "Failing", m.Failing)
 	putIll(props, "Stuck", m.Stuck)
 	if m.AllStuck {
@@ -299,7 +306,7 @@ func encodeMember(m memberRow) map[string]any {
 
 // illTexts are properties that musters leave out: only readers of the rows show them to people.
 var illTexts = []string{
-	"FailingError", "FailingTask", "StuckError", "StuckTask", "NotNowError",
+	"FailingError", "FailingTask", "StuckError", "StuckTask", "NotNowError", "KeysOver",
 }
 
 func putIll(props map[string]any, name string, of Ill) {
@@ -308,6 +315,20 @@ func putIll(props map[string]any, name string, of Ill) {
 		props[name+"Task"] = row.Clip(of.Task)
 		putMoment(props, name+"Since", of.Since)
 	}
+}
+
+// maxKeysText bounds the names of a few keys.
+const maxKeysText = 8 << 10
+
+// decodeKeys gives nothing for what is not as this program would write it: the rest of the row is
+// good without it.
+func decodeKeys(f *row.Fields) (k pump.KeysOver) {
+	text, _ := f.Props["KeysOver"].(string)
+	bad := len(text) > maxKeysText || json.Unmarshal([]byte(text), &k) != nil
+	if bad || k.Keys < 0 || k.Tasks < 0 {
+		return pump.KeysOver{}
+	}
+	return k
 }
 
 func decodeIll(f *row.Fields, name string) Ill {
@@ -345,8 +366,9 @@ func decodeMember(f *row.Fields, instance string) memberRow {
 				Failing: decodeIll(f, "Failing"), Stuck: decodeIll(f, "Stuck"), AllStuck: f.Flag("AllStuck"),
 				NotNow: f.Count("NotNow"), NotNowSince: f.Moment("NotNowSince"),
 				NotNowError: f.Line("NotNowError"), Trouble: f.Line("Trouble"), Paused: f.Flag("Paused"),
-				Asked: decodeAsked(f), AskedSince: f.Moment("AskedSince"), Operations: bytesOf(f, "Operations"),
-				Day: decodeDay(f), Spends: f.Number("Spends"), Slower: f.Number("Slower"),
+				KeysOver: decodeKeys(f), Asked: decodeAsked(f), AskedSince: f.Moment("AskedSince"),
+				Operations: bytesOf(f, "Operations"),
+				Day:        decodeDay(f), Spends: f.Number("Spends"), Slower: f.Number("Slower"),
 				HoldsBack: f.Flag("HoldsBack"),
 			},
 		},

@@ -30,10 +30,11 @@ type Options struct {
 	Waiting string
 	// Report fills in what the half knows of itself.
 	Report func(*cluster.Report)
-	// InHand, drain and changed are cluster.Options' InHand, Drain and Changed.
-	InHand  func(segment uint32) bool
-	Drain   func(segments []uint32)
-	Changed func(v *cluster.View)
+	// InHand, HandOver, Drain and Changed are those of cluster.Options.
+	InHand   func(segment uint32) bool
+	HandOver func() time.Duration
+	Drain    func(segments []uint32)
+	Changed  func(v *cluster.View)
 	// Lost is cluster.Options' Lost. It is also called when the workload turns out to be gone before
 	// the join.
 	Lost func(err error)
@@ -170,7 +171,8 @@ func (m *Member) presenceOptions() cluster.Options {
 	return cluster.Options{
 		Instance: m.cfg.Instance, Host: nudging.HostName(), Version: buildVersion(),
 		Role: m.o.Role, Beat: m.o.Beat, Lease: m.o.Lease, Grace: m.o.Grace,
-		Report: m.report, InHand: m.o.InHand, Drain: m.o.Drain, Nudge: m.nudgeMembers, Log: m.cfg.Log,
+		Report: m.report, InHand: m.o.InHand, HandOver: m.o.HandOver, Drain: m.o.Drain,
+		Nudge: m.nudgeMembers, Log: m.cfg.Log,
 		Lost:       m.o.Lost,
 		BestEffort: m.cfg.Delivery == pump.AtLeastOnce, // a task done twice is the worst (P5.6)
 		Changed: func(v *cluster.View) {

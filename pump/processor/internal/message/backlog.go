@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -62,6 +63,7 @@ type Backlog struct {
 	pacing    bool        // what was given last waits for its turn
 	// brake is how many tasks a second are started at most; 0: as many as there are handlers for
 	brake         float64
+	keys          *keyLimits
 	splitting     int     // messages to be split, until when no task is started
 	Unstarted     int     // tasks in Unopened and Runnable, and in what is being opened
 	runnableTasks int     // tasks in Runnable
@@ -92,7 +94,8 @@ type BacklogOptions struct {
 	MaxBytes int64         // of messages fetched and not settled
 	Lease    time.Duration // of what is got, or the first of leases that follow the work
 	Paced    bool          // starts wait for a rate
-	Discards bool          // nothing is handled
+	PerKey   pump.PerKey
+	Discards bool // nothing is handled
 }
 
 // NewBacklog makes an empty backlog. wake is called when there is room for more.
@@ -103,6 +106,7 @@ func NewBacklog(o BacklogOptions, batch bool, wake func()) *Backlog {
 		text: storage.MaxText, Measured: time.Now(), Busy: o.Handlers,
 	}
 	b.startable.L, b.openable.L, b.calm.L = &b.Mu, &b.Mu, &b.Mu
+	b.SetPerKey(o.PerKey)
 	return b
 }
 
@@ -335,13 +339,20 @@ func (b *Backlog) Open(d *Delivery) bool {
 	return true
 }
 
+// Turn is what a slot is to start: one task, or all of an envelope in a batch, by their places in
+// the order of starting (Delivery.At); To = 0 means the end. At is the time then: to read the clock
+// costs as much as all else in Next together.
+type Turn struct {
+	D        *Delivery
+	From, To int
+	At       time.Time
+	Key      *Key          // what counts the task until its handler has returned; nil: nothing does
+	Off      time.Duration // if set, the task is not started but put back for so long
+}
+
 // Next is called by a slot that is free now, with how long it was at work since the last call, 0 if
-// it was not. It waits for tasks to start: one, or all of an envelope in a batch, by their places
-// in the order of starting (Delivery.At); to = 0 means the end. At is the time then: to read the
-// clock costs as much as all else here together.
-func (b *Backlog) Next(
-	took time.Duration, now time.Time,
-) (d *Delivery, from, to int, at time.Time) {
+// it was not, and with the key that counted its task. It waits for the next turn.
+func (b *Backlog) Next(took time.Duration, now time.Time, of *Key) (t Turn) {
 	b.Mu.Lock()
 	defer b.Mu.Unlock()
 	b.Busy--
@@ -352,37 +363,31 @@ func (b *Backlog) Next(
 	default:
 		b.Took += (s - b.Took) / 16
 	}
+	if of != nil {
+		b.keys.end(of, took, now)
+	}
 	b.wakePollerAt(now)
 	b.calm.Broadcast()
-	for !b.closed && !b.mayStart() {
-		b.startable.Wait()
-		now = time.Now()
-	}
-	if b.closed {
-		return nil, 0, 0, now
+	for ok := false; !ok; {
+		for !b.closed && !b.mayStart() {
+			b.startable.Wait()
+			now = time.Now()
+		}
+		if b.closed {
+			return Turn{At: now}
+		}
+		t, ok = b.take(now)
 	}
 	b.Busy++
-	b.pacing = b.paced || b.brake > 0
-	d = b.Runnable[0]
-	from, to = d.slot.next, d.slot.next+1
-	if b.batch {
-		to = d.Starts()
-	}
-	d.slot.next = to
-	d.slot.unstarted -= to - from
-	if d.slot.unstarted == 0 {
-		d.slot.place = nowhere
-		b.Runnable[0] = nil
-		b.Runnable = b.Runnable[1:]
-	}
-	b.runnableTasks -= to - from
-	b.Unstarted -= to - from
-	b.started += to - from
-	if b.mayOpen() {
-		b.openable.Signal()
+	if t.Off == 0 {
+		b.pacing = b.paced || b.brake > 0
+		b.started += t.To - t.From
 	}
 	b.wakePollerAt(now)
-	return d, from, to, now
+	if b.keys != nil && b.mayStart() { // what became due has woken one slot only
+		b.startable.Signal()
+	}
+	return t
 }
 
 // Withdraw makes sure that no further task of d is started. It gives how many were not started, and
@@ -404,7 +409,7 @@ func (b *Backlog) Withdraw(d *Delivery) (unstarted int, unopened bool) {
 	case startable:
 		b.Runnable = without(b.Runnable, d)
 		b.runnableTasks -= n
-		unstarted = n
+		unstarted = n + drop(d)
 	case opening:
 	case nowhere:
 		return 0, false
@@ -470,7 +475,7 @@ func (b *Backlog) Free(d *Delivery, kept int) {
 	b.wakePoller()
 }
 
-// Close ends starting and opening, and gives all that waits.
+// Close ends starting and opening, and gives all that waits, some of it more than once.
 func (b *Backlog) Close() []*Delivery {
 	b.Mu.Lock()
 	defer b.Mu.Unlock()
@@ -478,5 +483,13 @@ func (b *Backlog) Close() []*Delivery {
 	b.calm.Broadcast()
 	b.startable.Broadcast()
 	b.openable.Broadcast()
-	return append(slices.Clone(b.Unopened), b.Runnable...)
+	all := slices.Concat(b.Unopened, b.Runnable)
+	if b.keys != nil {
+		for _, s := range b.keys.keys {
+			for _, t := range s.held {
+				all = append(all, t.D)
+			}
+		}
+	}
+	return all
 }

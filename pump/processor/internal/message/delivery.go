@@ -91,6 +91,8 @@ type Delivery struct {
 	End     context.CancelCauseFunc
 	Started atomic.Bool // a task was started, or none will be
 	Worked  atomic.Bool // a task was started
+	// Delayed: a task of it was held until its key's turn. The backlog's lock guards it.
+	Delayed bool
 	// Recording: its result waits for the ledger.
 	Recording atomic.Bool
 
@@ -272,11 +274,11 @@ func AgeOf(m *storage.Message, lease time.Duration) time.Duration {
 	return max(0, m.NextVisible.Add(-lease).Sub(m.Inserted))
 }
 
-// Pointers is the batch that a BatchHandler gets.
-func (d *Delivery) Pointers() []*pump.Task {
-	ps := make([]*pump.Task, d.Starts())
+// Pointers is the batch that a BatchHandler gets, by its places in the order of starting.
+func (d *Delivery) Pointers(from, to int) []*pump.Task {
+	ps := make([]*pump.Task, to-from)
 	for k := range ps {
-		ps[k] = &d.Tasks[d.At(k)]
+		ps[k] = &d.Tasks[d.At(from+k)]
 	}
 	return ps
 }
@@ -363,6 +365,9 @@ type slot struct {
 	place     place
 	next      int // the first place in the order of starting that was not started
 	unstarted int // tasks that count as such
+	held      int // tasks that stay in hand until their keys' turns
+	// keys are those of the tasks that came up, and for how long the last were put off.
+	keys      map[*Key]time.Duration
 	weight    int64
 	opened    bool // it counts as an opened envelope
 	withdrawn bool // no further task is started

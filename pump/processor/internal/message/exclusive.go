@@ -8,13 +8,18 @@ const holdMost = 5 * time.Second
 
 // mayStart reports whether the first task that waits may be started now.
 func (b *Backlog) mayStart() bool {
-	if len(b.Runnable) == 0 || b.pacing {
+	if len(b.Runnable) == 0 && !b.isDue() || b.pacing {
 		return false
 	}
 	if b.exclusive != nil {
 		return b.trying && b.exclusive == b.Runnable[0]
 	}
 	return b.splitting == 0
+}
+
+// isDue reports whether a task that was held until its key's turn may be started.
+func (b *Backlog) isDue() bool {
+	return b.keys != nil && len(b.keys.due) > 0 && b.exclusive == nil
 }
 
 // SetSplitting says whether a message is to be split, until when no task is started. If the process

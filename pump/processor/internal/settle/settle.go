@@ -271,7 +271,7 @@ func (r *Settlers) leaveToLease(d *message.Delivery) {
 
 // end ends a delivery.
 func (r *Settlers) end(d *message.Delivery) {
-	if d.Worked.Load() {
+	if d.Worked.Load() && !d.Delayed {
 		r.Timing.Settled(time.Since(d.Sent))
 	}
 	r.Keeper.Drop(d)
