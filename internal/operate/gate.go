@@ -14,6 +14,7 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/coordination"
 	"github.com/queuepump/queuepump/pump/gates"
+	"github.com/queuepump/queuepump/pump/workloads"
 )
 
 func gate() *cobra.Command {
@@ -87,7 +88,7 @@ func gateCommand(
 	return onGate(use, short, long, example, func(
 		cmd *cobra.Command, cfg pump.Config, name string,
 	) (gates.Change, error) {
-		return change(cmd.Context(), cfg, name, operator())
+		return change(cmd.Context(), cfg, name, workloads.Operator())
 	}, gateText)
 }
 

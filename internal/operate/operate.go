@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
-	"os/user"
 
 	"github.com/spf13/cobra"
 
@@ -71,19 +69,6 @@ func (o *operation) findRun(ctx context.Context, name, text string) (pump.RunID,
 		return id, cli.Usage("%s: %s; %s", name, ce.Problem, ce.Fix)
 	}
 	return id, err
-}
-
-// operator is the user's name, for the rows that say who did something.
-func operator() string {
-	name := os.Getenv("USER")
-	if u, err := user.Current(); err == nil {
-		name = u.Username
-	}
-	host, err := os.Hostname()
-	if err != nil {
-		return name
-	}
-	return name + "@" + host
 }
 
 // changeCommand is a command that changes something by one call and prints the outcome, as JSON or

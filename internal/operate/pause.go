@@ -39,7 +39,7 @@ distributor status says what is paused since when, and which processors stand st
 				return nil, pump.Invalid("--wait",
 					"it waits until no handler of the workload is at work", "leave it out with --run and --key")
 			case is:
-				return workloads.PausePart(cmd.Context(), cfg, part.part(), operator())
+				return workloads.PausePart(cmd.Context(), cfg, part.part(), workloads.Operator())
 			}
 			told := 0
 			o.Seen = func(c workloads.PauseChange) {
@@ -48,7 +48,7 @@ distributor status says what is paused since when, and which processors stand st
 					fmt.Fprintf(cmd.ErrOrStderr(), "waiting for %s\n", cli.Plural(int64(n), "processor"))
 				}
 			}
-			return workloads.Pause(cmd.Context(), cfg, operator(), o)
+			return workloads.Pause(cmd.Context(), cfg, workloads.Operator(), o)
 		}, changedText)
 	cmd.Flags().BoolVar(&o.Wait, "wait", false,
 		"wait until no handler of any live processor is at work")

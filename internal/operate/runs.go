@@ -14,6 +14,7 @@ import (
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/runs"
+	"github.com/queuepump/queuepump/pump/workloads"
 )
 
 func runsCommand(short string, sub ...*cobra.Command) *cobra.Command {
@@ -109,7 +110,7 @@ RUN is the run's name, its id, or the beginning of it that no other has: 4 digit
 				"delete and count what is met of the run, rather than quarantine it")
 		},
 		func(ctx context.Context, cfg pump.Config, id string) (runs.Info, error) {
-			return runs.End(ctx, cfg, id, drop, "ended by "+operator())
+			return runs.End(ctx, cfg, id, drop, "ended by "+workloads.Operator())
 		})
 }
 

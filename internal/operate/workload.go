@@ -19,12 +19,13 @@ import (
 func workload() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "workload",
-		Short: "Show, pause, resume or delete a workload",
-		Long: `Show, pause, resume or delete a workload. The first distributor makes it, of the
+		Short: "Show, set, pause, resume or delete a workload",
+		Long: `Show, set, pause, resume or delete a workload. The first distributor makes it, of the
 accounts of its configuration; what it pins then never changes: the number of segments, the
 mode of delivery, and which queues an account has.`,
 	}
-	return cli.Group(cmd, workloadShow(), pauseCommand(), resumeCommand(), workloadDelete())
+	return cli.Group(cmd, workloadShow(), workloadSet(), workloadLog(), pauseCommand(),
+		resumeCommand(), workloadDelete())
 }
 
 func workloadShow() *cobra.Command {

@@ -1,6 +1,7 @@
 package accounts
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -403,12 +404,18 @@ func (o *accountsOf) change(
 ) (Change, error) {
 	var before *shardmap.Map // that the change was made from
 	var refused error
-	w, err := workload.ChangeMap(ctx, o.Queues.Control, o.Cfg.Workload,
-		func(m *shardmap.Map) ([]shardmap.Shard, error) {
-			before = m
-			var shards []shardmap.Shard
-			shards, refused = change(m)
-			return shards, refused
+	var w *workload.Workload
+	verb := map[string]string{Active: "add ", Draining: "drain "}[state]
+	err := o.Logged(ctx, setup.Operator(), "accounts "+cmp.Or(verb, "remove ")+name,
+		func() (err error) {
+			w, err = workload.ChangeMap(ctx, o.Queues.Control, o.Cfg.Workload,
+				func(m *shardmap.Map) ([]shardmap.Shard, error) {
+					before = m
+					var shards []shardmap.Shard
+					shards, refused = change(m)
+					return shards, refused
+				})
+			return err
 		})
 	if refused != nil {
 		return Change{}, refused // no storage failed, and nothing is in doubt

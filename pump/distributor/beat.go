@@ -10,6 +10,7 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor/internal/send"
 	"github.com/queuepump/queuepump/pump/internal/closing"
+	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
@@ -19,7 +20,17 @@ import (
 const runBeats = 3
 
 // runBeat is how often this distributor beats in the row of its run.
-func (d *Distributor) runBeat() time.Duration { return runBeats * d.opts.Beat }
+func (d *Distributor) runBeat() time.Duration { return runBeats * d.times().Beat }
+
+// times are those of a member, as they are now.
+func (d *Distributor) times() *queues.Values { return d.fleet.Values() }
+
+// beaten is an answered beat of a run: when it was sent, and the time between beats by which others
+// judge. After a change that is the shorter of two, since either beat may have landed last.
+type beaten struct {
+	sent  time.Time
+	every time.Duration
+}
 
 // errRunOver is that the run may not go on: an operator ended it, or another leader broke it.
 var errRunOver = errors.New("the run was ended while it was distributed")
@@ -47,12 +58,16 @@ func (r *run) keepBeating(all context.Context) (finish func()) {
 
 // beat says once that this process is at work on the run.
 func (r *run) beat(ctx context.Context) error {
-	sent := time.Now()
-	err := r.runs.Beat(ctx, r.id, r.pulse(r.d.runBeat()))
+	every := r.d.runBeat()
+	b := beaten{time.Now(), min(every, time.Duration(r.said.Swap(int64(every))))}
+	if last := *r.beaten.Load(); b.every < last.every { // it may land, and never be answered
+		r.beaten.Store(&beaten{last.sent, b.every})
+	}
+	err := r.runs.Beat(ctx, r.id, r.pulse(every))
 	switch {
 	case ctx.Err() != nil:
 	case err == nil, errors.Is(err, pump.ErrNoRun) && r.putBack(ctx):
-		r.beaten.Store(&sent)
+		r.beaten.Store(&b)
 		return nil
 	case errors.Is(err, pump.ErrRunState), errors.Is(err, pump.ErrNoRun):
 		r.over.Store(true)
@@ -67,14 +82,17 @@ func (r *run) beat(ctx context.Context) error {
 // answered beat is so recent that others do not take this process for gone. So a process that stood
 // still for longer learns whether its run is over: what is put into such a run goes to quarantine.
 func (r *run) proven(ctx context.Context) error {
-	every, clock := r.d.runBeat(), r.d.cfg.Sim.Seeding.Clock()
-	good := closing.SilentBeats*every + closing.AbandonPressed
-	for n := uint64(0); !r.repairs && clock.Since(*r.beaten.Load()) >= good; n++ {
+	clock := r.d.cfg.Sim.Seeding.Clock()
+	good := func() bool {
+		b := r.beaten.Load()
+		return clock.Since(b.sent) < closing.SilentBeats*b.every+closing.AbandonPressed
+	}
+	for n := uint64(0); !r.repairs && !good(); n++ {
 		if r.asked.Do(ctx, r.beat) == nil {
 			continue
 		}
 		j := waits.Jitter(r.d.cfg.Instance)
-		waits.Wait(ctx, j.Around(every/8, "beat again", r.id.String(), n))
+		waits.Wait(ctx, j.Around(r.d.runBeat()/8, "beat again", r.id.String(), n))
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -154,7 +172,7 @@ type sealedRun struct {
 // many tasks the run has. It closes a closed run again, as the ledger may no longer know it.
 func (d *Distributor) keepSealed(ctx context.Context) {
 	last := d.sealed
-	if last == nil || time.Since(last.at) > min(sealedKept, d.cfg.Retention/2) {
+	if last == nil || time.Since(last.at) > min(sealedKept, d.times().Retention/2) {
 		d.sealed = nil
 		return
 	}

@@ -1,7 +1,6 @@
 package distributor
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"runtime"
@@ -13,7 +12,6 @@ import (
 	"github.com/queuepump/queuepump/pump/distributor/internal/send"
 	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/election"
-	"github.com/queuepump/queuepump/pump/internal/member"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/tracing"
@@ -120,8 +118,6 @@ func (o Options) withDefaults() (Options, error) {
 	}{
 		{"every", &o.Every, 0},
 		{"grace", &o.Grace, 20 * time.Second},
-		{"beat", &o.Beat, member.DefaultBeat},
-		{"lease", &o.Lease, 4 * cmp.Or(o.Beat, member.DefaultBeat)},
 	} {
 		if *f.value < 0 {
 			return o, pump.Invalid(f.field, "it is negative", "use 0 or more")
@@ -143,10 +139,6 @@ func (o Options) withDefaults() (Options, error) {
 				"leave wait, every or cron out, and wait for single runs with: distributor runs wait RUN")
 		}
 		o.Wait = &wait
-	}
-	if o.Lease < 3*o.Beat {
-		return o, pump.Invalid("lease", fmt.Sprintf("%v is less than three beats of %v", o.Lease, o.Beat),
-			"use four beats, or leave it out")
 	}
 	if o.Name != "" && o.repeats() {
 		return o, pump.Invalid("name", "a distribution that is made again and again has a run each time",
@@ -288,8 +280,18 @@ func New(c pump.Config, from source.Source, o Options) (*Distributor, error) {
 	setup.Default(&d.cfg.Sim.SenderIdle, senderIdle)
 	setup.Default(&d.cfg.Sim.MaxUnsaved, defaultMaxUnsaved)
 	d.fleet = queues.Open(&cfg.Config)
+	own := setup.ValuesOf(&c)
+	own.Beat, own.Lease = o.Beat, o.Lease
+	if err := setup.Begin(d.fleet, own, false); err != nil {
+		return nil, err
+	}
 	d.runs = workload.NewRuns(d.fleet.Control, cfg.Workload)
 	d.router = send.NewRouter(d.fleet, cfg.Log)
+	d.router.Heeded = func() {
+		if s := d.running.Load(); s != nil {
+			s.member.Load().Heed()
+		}
+	}
 	return d, nil
 }
 

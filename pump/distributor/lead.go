@@ -212,7 +212,7 @@ func (d *Distributor) elected(ctx context.Context) (last Summary, err error) {
 	defer closing.Wait()
 	defer stop()
 	e := election.New(d.fleet.Control, d.cfg.Workload, election.Options{
-		Instance: d.cfg.Instance, Every: d.opts.Every, Beat: d.opts.Beat, Lease: d.opts.Lease,
+		Instance: d.cfg.Instance, Every: d.opts.Every, Times: d.terms,
 		Log: d.cfg.Log, Rounds: &d.standing, Left: d.left, Cron: d.cron,
 	})
 	for ctx.Err() == nil {
@@ -239,6 +239,11 @@ func (d *Distributor) elected(ctx context.Context) (last Summary, err error) {
 		d.keepSealed(ctx)
 	}
 	return last, nil
+}
+
+// terms are the times of an election.
+func (d *Distributor) terms() (beat, lease time.Duration) {
+	return d.times().Beat, d.times().Lease
 }
 
 // standBy waits; it fails if the workload is gone.

@@ -107,7 +107,7 @@ func (s *membership) enter() {
 	d := s.d
 	m, err := member.Join(s.ctx, &d.cfg.Config, d.fleet, d.router.Current().Workload, member.Options{
 		Role: cluster.RoleDistributor, Report: s.report, Changed: s.changed, Lost: d.router.Lost,
-		Beat: d.opts.Beat, Lease: d.opts.Lease, Optional: true,
+		Beat: d.times().Beat, Lease: d.times().Lease, Optional: true,
 		Stake: failure.Work, // the distribution has begun, and goes on meanwhile
 	})
 	if err != nil { // never, of an optional membership
@@ -115,6 +115,7 @@ func (s *membership) enter() {
 		return
 	}
 	s.member.Store(m)
+	m.Heed()
 	if s.samples != nil {
 		s.wg.Go(func() { s.samples.Keep(s.ctx) })
 	}

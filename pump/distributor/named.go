@@ -84,8 +84,8 @@ func (d *Distributor) sendNamed(ctx context.Context, looked *run) (r *run, err e
 	var e *election.Election
 	first := true
 	e = election.New(d.fleet.Control, d.cfg.Workload, election.Options{
-		Instance: d.cfg.Instance, Run: looked.id, Beat: d.opts.Beat,
-		Lease: d.opts.Lease, Log: d.cfg.Log, Rounds: &d.standing,
+		Instance: d.cfg.Instance, Run: looked.id, Times: d.terms,
+		Log: d.cfg.Log, Rounds: &d.standing,
 		Left: func(ctx context.Context, _ uint64) (election.Left, error) {
 			if first && e.Looked().Absent { // then openNamed finds what there is
 				first = false

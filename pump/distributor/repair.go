@@ -165,7 +165,7 @@ func (r *repair) find(ctx context.Context) error {
 		r.summary.Tasks, r.summary.Done = r.run.Tasks, r.run.Tasks
 		return nil
 	case workload.RunOpen:
-		by, err := closing.AtWork(ctx, &d.cfg.Config, d.fleet, &r.run, d.opts.Lease)
+		by, err := closing.AtWork(ctx, &d.cfg.Config, d.fleet, &r.run, d.times().Lease)
 		if err == nil && by != "" {
 			err = fmt.Errorf("run %s: %w: it is open, and %s is at work on it; wait until it has ended",
 				r.run.ID, pump.ErrRunState, by)

@@ -53,8 +53,9 @@ type run struct {
 	broken bool              // the run's row says so
 	over   atomic.Bool       // the run's row says that it may not go on
 	end    context.CancelCauseFunc
-	beaten atomic.Pointer[time.Time] // when the last beat was sent that was answered
-	asked  row.Flight                // of beats before puts
+	beaten atomic.Pointer[beaten]
+	said   atomic.Int64 // the time between beats that the last one said
+	asked  row.Flight   // of beats before puts
 	// repairs: it puts again what is missing of a run that another process made.
 	repairs bool
 	save    func(ctx context.Context, checkpoint []byte) error
@@ -123,7 +124,7 @@ func (r *run) sendAll(ctx context.Context) (ending, error) {
 	})()
 
 	r.end = end
-	r.beaten.Store(new(time.Now())) // the row was written or read just now
+	r.beaten.Store(&beaten{time.Now(), 0}) // the row was written or read just now
 	check := r.assemble(stages, work, reader)
 	var packing sync.WaitGroup // the lanes
 	for _, l := range r.read.Lanes {

@@ -33,6 +33,9 @@ func (d *Distributor) Prepare(ctx context.Context) error {
 		defer func() { _ = alone.Wait() }()
 	}
 	d.stage.ready()
+	if d.cron != nil {
+		d.cron.Kept = d.times().Retention
+	}
 	if len(w.Extra) > 0 && !d.saidExtra {
 		d.saidExtra = true
 		setup.WarnExtra(d.cfg.Log, w.Extra)

@@ -195,7 +195,7 @@ func (d *Distributor) Loops() []pump.LoopState {
 	all := []pump.LoopState{
 		member.OfLoop("sinks", &d.loops.Sinks, waits.Most),
 		member.OfLoop("map", &d.loops.Map, send.MapMost),
-		member.OfLoop("election", &d.standing, standMost+2*d.opts.Lease),
+		member.OfLoop("election", &d.standing, standMost+2*d.times().Lease),
 		s.member.Load().Loop(),
 	}
 	// Without a young enough map no message is tried (P6.5).

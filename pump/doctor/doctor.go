@@ -53,6 +53,7 @@ const (
 	CheckHandlersFail  = "handlers-fail"      // of late as many tasks failed as were done
 	CheckHandlersStuck = "handlers-stuck"     // handlers have not returned for long
 	CheckNotNow        = "not-now"            // what the handlers use says "not now"
+	CheckSettings      = "settings"           // processes do not have the workload's settings in force
 	CheckDayCost       = "day-cost"           // work is held back to keep to a day's cap
 )
 

@@ -171,6 +171,7 @@ func (c *checkup) judge(l look) {
 	c.processors(s, v, live)
 	c.handlers(s)
 	c.formats(v, silent)
+	c.settings(v)
 	c.money(s)
 	if u := s.Ledger; u != nil && u.Used >= closing.Pressure {
 		severity, means := Warning, "runs that no process continues end sooner"
@@ -233,6 +234,21 @@ func (c *checkup) processors(s *status.Status, v *cluster.View, live int) {
 			"no processor works, and %d messages wait",
 			waiting,
 		)
+	}
+}
+
+// settings tells of processes that do not have the settings of the workload in force, although they
+// have had the time between two looks.
+func (c *checkup) settings(v *cluster.View) {
+	if behind := v.Behind(); len(behind) > 0 {
+		c.find(CheckSettings, Warning, setup.SomeOf(behind, 4), c.command("distributor workload set"),
+			"settings of the workload are not in force in %d processes, which are of an older version, "+
+				"or have not looked for two beats", len(behind))
+	}
+	_, unknown, err := setup.WithSettings(queues.Values{}, v.Workload.Settings)
+	if len(unknown) > 0 || err != nil {
+		c.find(CheckSettings, Warning, setup.SomeOf(unknown, 4), "distributor version",
+			"settings of the workload are of a newer version than this program")
 	}
 }
 

@@ -56,11 +56,12 @@ func changeGate(
 		return Change{}, err
 	}
 	gate := coordination.NewGate(o.Queues.Control, cfg.Workload, name)
-	change := gate.Hold
+	change, what := gate.Hold, "gate close "
 	if opens {
-		change = gate.Release
+		change, what = gate.Release, "gate open "
 	}
-	if err := change(ctx, by); err != nil {
+	err = o.Logged(ctx, by, what+name, func() error { return change(ctx, by) })
+	if err != nil {
 		return Change{}, err
 	}
 	c := Change{Gate: name, Open: opens}
@@ -105,11 +106,13 @@ func Remove(ctx context.Context, cfg pump.Config, name string) (removed bool, er
 	if n := list[i].Waiting; n > 0 {
 		return false, fmt.Errorf("gate %q: %w: %d", name, ErrWaiting, n)
 	}
-	table, err := Table(cfg)
+	o, err := setup.Reach(cfg)
 	if err != nil {
 		return false, err
 	}
-	return true, coordination.NewGate(table, cfg.Workload, name).Remove(ctx)
+	return true, o.Logged(ctx, setup.Operator(), "gate remove "+name, func() error {
+		return coordination.NewGate(o.Queues.Control, cfg.Workload, name).Remove(ctx)
+	})
 }
 
 // List gives the workload's gates, by name, including gates that no operator has opened or closed

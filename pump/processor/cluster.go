@@ -12,6 +12,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/member"
 	"github.com/queuepump/queuepump/pump/internal/setup"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/processor/internal/base"
 )
 
@@ -24,7 +25,8 @@ const leaveWithin = 5 * time.Second
 // account if need be, and begins to poll what becomes its own.
 func (r *run) join(ctx context.Context) error {
 	m, err := member.Join(ctx, &r.Cfg.Config, r.Queues, r.Workload, member.Options{
-		Role: cluster.RoleProcessor, Waiting: r.o.Gate, Beat: r.o.Beat, Lease: r.o.Lease,
+		Role: cluster.RoleProcessor, Waiting: r.o.Gate,
+		Beat: r.beat(), Lease: r.Queues.Values().Lease,
 		Stake:  r.start.stake(),
 		Grace:  max(r.o.Grace, 0) + 2*hardGrace, // stop ends the handlers before
 		Report: r.fillBeat, InHand: r.segments.has, Drain: r.handOver,
@@ -34,13 +36,22 @@ func (r *run) join(ctx context.Context) error {
 			}
 			return 0
 		},
-		Changed: func(*cluster.View) { r.follow() },
-		Lost:    func(err error) { r.endRun(err) },
+		Changed: func(v *cluster.View) {
+			if err := r.heed(v.Workload); err != nil {
+				r.endRun(err)
+			}
+			r.follow()
+		},
+		Lost: func(err error) { r.endRun(err) },
 	})
 	if err != nil {
 		return fmt.Errorf("join workload %q: %w", r.Cfg.Workload, err)
 	}
 	r.Member.Store(m)
+	if err := r.heed(m.View().Workload); err != nil {
+		return err
+	}
+	m.Heed() // the first looks may have changed values already
 	if watch := r.Cfg.Sim.Hands; watch != nil && r.recorder != nil {
 		watch(r.recorder.Ledger, m.Hold)
 	}
@@ -56,6 +67,23 @@ func (r *run) join(ctx context.Context) error {
 		"concurrency", r.o.Concurrency, "visibility", r.timing.Lease())
 	return nil
 }
+
+// heed puts changed settings of the workload in force. The error says that a value is given to this
+// process itself, too.
+func (r *run) heed(w *workload.Workload) error {
+	changed, err := setup.Follow(r.Queues, w)
+	if changed {
+		v := r.Queues.Values()
+		r.timing.SetRetry(v.Retry)
+		if !r.o.Discard && !r.Workload.Shared {
+			r.backlog.SetPerKey(v.PerKey)
+		}
+		r.Member.Load().Heed()
+	}
+	return err
+}
+
+func (r *run) beat() time.Duration { return r.Queues.Values().Beat }
 
 // follow lets the latest view decide what is polled. It is called after each look at the
 // cluster and each change of what is held.

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/member"
 	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/processor/internal/leases"
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
@@ -98,8 +97,6 @@ func (o Options) withDefaults() (Options, error) {
 	setup.Default(&o.HandOver, max(o.Timeout, 0))
 	setup.Default(&o.HandOver, 15*time.Minute)
 	setup.Default(&o.MaxBytes, 128<<20)
-	setup.Default(&o.Beat, member.DefaultBeat)
-	setup.Default(&o.Lease, 4*o.Beat)
 	switch {
 	case o.Concurrency < 1 || o.Concurrency > 100_000:
 		return o, setup.OutOfRange("concurrency", o.Concurrency,
@@ -111,11 +108,6 @@ func (o Options) withDefaults() (Options, error) {
 	case o.UntilIdle < 0:
 		return o, pump.Invalid("until-idle",
 			fmt.Sprintf("%v is negative", o.UntilIdle), "use 0 to run until stopped")
-	case o.Beat < time.Millisecond || o.Beat > 10*time.Minute:
-		return o, setup.OutOfRange("beat", o.Beat, "use 1ms to 10m, or leave it out for 5s")
-	case o.Lease < 3*o.Beat || o.Lease > time.Hour:
-		return o, pump.Invalid("lease", fmt.Sprintf("%v is not from three beats of %v to an hour",
-			o.Lease, o.Beat), "use four beats, or leave it out")
 	case o.MinInterval < 0:
 		return o, pump.Invalid("min-interval",
 			fmt.Sprintf("%v is negative", o.MinInterval), "use 0 for no limit")
@@ -140,12 +132,7 @@ func (o Options) withDefaults() (Options, error) {
 	if err := checkGate(o.Gate); err != nil {
 		return o, err
 	}
-	if err := setup.CheckMaxRate(o.MaxRate); err != nil {
-		return o, err
-	}
-	var err error
-	o.Retry, err = setup.Retry(o.Retry)
-	return o, err
+	return o, nil
 }
 
 // checkPerKey refuses limits that cannot be held.
@@ -161,6 +148,6 @@ func (o Options) checkPerKey(shared bool) error {
 func (o Options) room() message.BacklogOptions {
 	return message.BacklogOptions{
 		Handlers: o.Concurrency, MaxBytes: o.MaxBytes, Lease: cmp.Or(o.Visibility, leases.FirstLease),
-		Paced: o.MaxRate > 0, PerKey: o.PerKey, Discards: o.Discard,
+		Paced: func() bool { return o.MaxRate > 0 }, PerKey: o.PerKey, Discards: o.Discard,
 	}
 }

@@ -73,6 +73,7 @@ type Summary struct {
 type Processor struct {
 	cfg     setup.Config
 	o       Options
+	given   queues.Values
 	handler pump.Handler
 	running atomic.Pointer[run] // nil outside of Run
 	last    atomic.Pointer[Summary]
@@ -95,13 +96,19 @@ func New(c pump.Config, h pump.Handler, o Options) (*Processor, error) {
 	if err := o.checkPerKey(cfg.Segments == pump.Shared); err != nil {
 		return nil, err
 	}
+	given := setup.ValuesOf(&c)
+	given.Beat, given.Lease, given.MaxRate = o.Beat, o.Lease, o.MaxRate
+	given.Retry, given.PerKey = o.Retry, o.PerKey
+	if _, _, err := setup.WithSettings(given, nil); err != nil {
+		return nil, err
+	}
 	if h == nil && !o.Discard {
 		return nil, pump.Invalid("handler", "there is none", "give a handler, or set Discard")
 	}
 	if err := ledger.CheckReducer(h, &cfg.Config, o.Discard, o.MinInterval); err != nil {
 		return nil, err
 	}
-	return &Processor{cfg: cfg, o: o, handler: h}, nil
+	return &Processor{cfg: cfg, o: o, given: given, handler: h}, nil
 }
 
 // run is one Run of a processor. Along the data path: the poller gets messages (internal/poll),
@@ -217,7 +224,8 @@ func (p *Processor) newProcessing(ctx context.Context) *run {
 			r.Cfg.Instance)
 		r.use = append(slices.Clip(r.use), settle.LimitKeys(claims, r.Jitter, r.Log, r.AlarmOnce))
 	}
-	r.timing = leases.NewTiming(r.o.Visibility, r.o.Retry)
+	_ = setup.Begin(r.Queues, p.given, !r.o.Discard) // New has checked them
+	r.timing = leases.NewTiming(r.o.Visibility, r.Queues.Values().Retry)
 	r.keeper = message.NewKeeper(r.timing, r.Jitter, message.KeeperParts{
 		OnLost: r.lost, OnStale: r.withdraw,
 		OnRenewed: func(d *message.Delivery, length time.Duration) {
@@ -226,13 +234,12 @@ func (p *Processor) newProcessing(ctx context.Context) *run {
 		},
 		Step: r.Cfg.Sim.Seeding.Turn, Clock: r.Cfg.Sim.Seeding.Clock(),
 	})
-	if r.o.MaxRate > 0 {
-		r.Queues.Tasks = newTaskBudget(r.o.MaxRate)
-	}
-	r.backlog = message.NewBacklog(r.o.room(), r.batch != nil, func() { r.poller.Wake() })
+	room := r.o.room()
+	room.Paced = func() bool { return r.Queues.Tasks.Load() != nil }
+	r.backlog = message.NewBacklog(room, r.batch != nil, func() { r.poller.Wake() })
 	r.notNows = newNotNows(r.Env, r.backlog, r.o.Concurrency)
 	r.failures = &failures{Env: r.Env}
-	r.rate = newRateLimit(r.Queues.Tasks, r.notNows.brake)
+	r.rate = newRateLimit(r.Queues.Tasks.Load, r.notNows.brake)
 	r.poller = poll.New(r.Env, poll.Parts{
 		Backlog: r.backlog, Timing: r.timing, Receive: r.receive, LobbyFull: r.lobby.full,
 		UntilIdle: r.o.UntilIdle, Recorder: func() *record.Recorder { return r.recorder },
@@ -247,6 +254,9 @@ func (p *Processor) newProcessing(ctx context.Context) *run {
 // process can reach all of it.
 func (r *run) connect(ctx context.Context) error {
 	if err := r.start.load(ctx); err != nil {
+		return err
+	}
+	if err := r.heed(r.Workload); err != nil {
 		return err
 	}
 	// This process would read other queues than those that tasks are put into (P6.6), or promise
@@ -270,22 +280,23 @@ func (r *run) connect(ctx context.Context) error {
 	}
 	r.foreign = jsonline.NewForeign(r.Cfg.ForeignEncoding, r.Workload.ForeignKey)
 	r.recorder = record.NewRecorder(r.Env, record.Parts{
-		Timing: r.timing, Lease: r.o.Lease, Follow: r.follow, GetMore: r.poller.Wake,
+		Timing: r.timing, Follow: r.follow, GetMore: r.poller.Wake,
 		Answered: r.poller.AllAnswer, Unread: func() time.Duration {
 			seconds, _ := r.unread(time.Now())
 			return time.Duration(seconds * float64(time.Second))
 		},
 	})
-	r.segments = &segments{Env: r.Env, recorder: r.recorder, lease: r.o.Lease, owned: newOwned()}
+	r.segments = &segments{Env: r.Env, recorder: r.recorder, owned: newOwned()}
 	r.trials = trial.New(r.Env, trial.Parts{
 		Backlog: r.backlog, Keeper: r.keeper, Recorder: r.recorder,
 		Open: func(d *message.Delivery) { r.open(r.Wire, d) },
 	}, trial.Options{
-		MaxAttempts: r.o.Retry.MaxAttempts, Handlers: r.o.Concurrency, Timeout: r.o.Timeout,
+		MaxAttempts: func() int { return r.timing.Retry().MaxAttempts },
+		Handlers:    r.o.Concurrency, Timeout: r.o.Timeout,
 	})
 	r.settlers = settle.New(r.Env, settle.Parts{
 		Timing: r.timing, Keeper: r.keeper, Backlog: r.backlog, Poller: r.poller, Recorder: r.recorder,
-		Trials: r.trials, Disown: r.segments.disown, Retry: r.o.Retry,
+		Trials: r.trials, Disown: r.segments.disown,
 	})
 	setup.WarnExtra(r.Log, setup.SpecOf(r.Cfg).Extra(r.Workload))
 	setup.WarnUnread(r.Log, setup.SpecOf(r.Cfg).ExtraQueues(r.Workload))
@@ -313,7 +324,7 @@ func (r *run) launch() {
 		r.Background.Go(func() { c.Prune(r.Wire) })
 		r.Background.Go(func() { c.Checker.Check(r.Wire) })
 	}
-	r.Background.Go(func() { r.Tallies.Keep(r.Wire, r.o.Beat, r.Jitter) })
+	r.Background.Go(func() { r.Tallies.Keep(r.Wire, r.beat, r.Jitter) })
 	for range openers(r.Cfg.Sim.Seeding.Turn != nil) {
 		r.Background.Go(func() { r.openAll(r.Wire) })
 	}

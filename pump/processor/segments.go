@@ -23,7 +23,6 @@ type segments struct {
 	*base.Env
 	*owned
 	recorder *record.Recorder // nil: nothing is recorded
-	lease    time.Duration    // of this process in the cluster
 }
 
 // owned lists what is in hand of each held segment: a message from when it is known to be this
@@ -144,7 +143,8 @@ func (o *segments) notMine(d *message.Delivery) *message.Disposition {
 		return &message.Disposition{Forward: home}
 	}
 	return &message.Disposition{
-		PassOn: true, Delay: s.PassOn(o.Jitter, d.Queue, d.Header.Segment, d.ID, d.Dequeued, o.lease),
+		PassOn: true, Delay: s.PassOn(o.Jitter, d.Queue, d.Header.Segment, d.ID, d.Dequeued,
+			o.Queues.Values().Lease),
 	}
 }
 

@@ -174,7 +174,7 @@ func (p *Processor) State() State {
 	}
 	s.Backlog, s.Money = r.sampler.Latest(), r.sampler.Money()
 	r.Queues.Allowance.State(&s.Money)
-	if tasks := r.Queues.Tasks; tasks != nil {
+	if tasks := r.Queues.Tasks.Load(); tasks != nil {
 		s.RateUsed = tasks.Used()
 	}
 	s.LeaseSeconds, s.TaskSeconds, s.RetrySeconds = r.timing.Lease().Seconds(),

@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/processor/internal/leases"
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
@@ -116,7 +117,9 @@ func TestDelaysFollowHowLongATaskTakes(t *testing.T) {
 	} {
 		o, err := Options{}.withDefaults()
 		must(t, err)
-		terms := leases.NewTiming(o.Visibility, o.Retry)
+		retry, err := setup.Retry(o.Retry)
+		must(t, err)
+		terms := leases.NewTiming(o.Visibility, retry)
 		if c.took > 0 {
 			terms.Handled(c.took, time.Now())
 		}

@@ -360,7 +360,7 @@ func (p *workers) putOff(d *message.Delivery, task int, off time.Duration) {
 // and waits for its turn (Backlog.pacing): a process that stops could not give back the tasks of
 // all slots.
 type rateLimit struct {
-	budget *queues.Budget // nil: as many tasks as there are handlers for
+	budget func() *queues.Budget // nil: as many tasks as there are handlers for
 	brake  *queues.Brake
 	over   context.Context // ends when no task is started any more
 	end    context.CancelFunc
@@ -373,7 +373,7 @@ type rateLimit struct {
 // errUnpaced is why a task was not started whose turn did not come.
 var errUnpaced = errors.New("its turn did not come while it could be started")
 
-func newRateLimit(b *queues.Budget, brake *queues.Brake) *rateLimit {
+func newRateLimit(b func() *queues.Budget, brake *queues.Brake) *rateLimit {
 	p := &rateLimit{budget: b, brake: brake}
 	p.over, p.end = context.WithCancel(context.Background())
 	p.turns, p.endTurns = context.WithCancel(p.over)
@@ -399,14 +399,14 @@ func (p *rateLimit) wait(d *message.Delivery, tasks int, paused func() bool) boo
 	ctx, cancel := context.WithCancel(d.Ctx)
 	defer cancel()
 	defer context.AfterFunc(turns, cancel)()
-	if p.budget != nil && p.budget.Spend(ctx, queues.ClassGet, tasks) != nil {
+	if b := p.budget(); b != nil && b.Spend(ctx, queues.ClassGet, tasks) != nil {
 		return false
 	}
 	return p.brake.Spend(ctx, tasks) == nil
 }
 
 // holds reports whether tasks may have to wait for their turn.
-func (p *rateLimit) holds() bool { return p.budget != nil || p.brake.Rate() > 0 }
+func (p *rateLimit) holds() bool { return p.budget() != nil || p.brake.Rate() > 0 }
 
 // awaitRate waits until the tasks that the backlog has given may start; false: they have been put
 // back.
@@ -422,12 +422,4 @@ func (p *workers) awaitRate(d *message.Delivery, from, to int) bool {
 		}
 	}
 	return ok
-}
-
-// newTaskBudget makes the budget of a rate of tasks. It begins with one task: a burst comes only
-// with time.
-func newTaskBudget(rate float64) *queues.Budget {
-	b := queues.NewWithBurst(rate, 1)
-	b.Bucket.Owe(time.Now(), b.Bucket.Burst-1)
-	return b
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -57,7 +59,7 @@ type Outcome struct {
 func (q *Quarantine) Redrive(
 	ctx context.Context, f Filter, o Options, done func(Outcome) (more bool),
 ) error {
-	return q.settleAll(ctx, f, o, Redriven, done)
+	return q.logged(ctx, f, o, Redriven, done)
 }
 
 // Drop gives tasks up for good: it deletes them. In delivery mode once it first tells the owners of
@@ -66,7 +68,27 @@ func (q *Quarantine) Redrive(
 func (q *Quarantine) Drop(
 	ctx context.Context, f Filter, o Options, done func(Outcome) (more bool),
 ) error {
-	return q.settleAll(ctx, f, o, Dropped, done)
+	return q.logged(ctx, f, o, Dropped, done)
+}
+
+// logged notes in the workload's log who settles what.
+func (q *Quarantine) logged(
+	ctx context.Context, f Filter, o Options, outcome string, done func(Outcome) bool,
+) error {
+	if o.Dry {
+		return q.settleAll(ctx, f, o, outcome, done)
+	}
+	what := map[string]string{Redriven: "quarantine redrive", Dropped: "quarantine drop"}[outcome]
+	if !f.Run.IsZero() {
+		what += " of run " + f.Run.String()
+	}
+	if f.Key != nil {
+		what += fmt.Sprintf(" of key %q", f.Key)
+	}
+	what += " " + strings.Join(slices.Concat(f.Reasons, f.IDs), " ")
+	return q.of.Logged(ctx, setup.Operator(), strings.TrimSpace(what), func() error {
+		return q.settleAll(ctx, f, o, outcome, done)
+	})
 }
 
 func (q *Quarantine) settleAll(

@@ -128,7 +128,13 @@ func End(ctx context.Context, cfg pump.Config, id string, drop bool, note string
 	}
 	run, err := o.FindRun(ctx, id)
 	if err == nil {
-		err = o.Runs().End(ctx, run, drop, note)
+		what := "runs end " + run.String()
+		if drop {
+			what += " --drop"
+		}
+		err = o.Logged(ctx, setup.Operator(), what, func() error {
+			return o.Runs().End(ctx, run, drop, note)
+		})
 	}
 	if err != nil {
 		return Info{}, err

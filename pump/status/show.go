@@ -25,6 +25,7 @@ func (r *statusReader) status(rows time.Time) *Status {
 		Delivery: string(r.cfg.Delivery), Distribution: Distribution{Phase: "unknown"},
 		Runs: []Run{}, Instances: []Instance{}, Accounts: r.accounts, Unowned: []uint32{},
 		Gates: []gates.Status{}, Keys: []Key{}, PausedParts: []PausedPart{},
+		Settings: map[string]string{},
 	}
 	if r.view != nil {
 		r.cluster(s)
@@ -85,6 +86,9 @@ func (r *statusReader) cluster(s *Status) {
 		s.PausedSince, s.PausedBy = new(p.Since.UTC()), p.By
 	}
 	s.PausedParts = pausedPartsOf(v.Workload)
+	for name, is := range v.Workload.Settings {
+		s.Settings[name] = is.Value
+	}
 	s.Settled = v.Settled()
 	var silent []string
 	live := 0 // processors that take segments

@@ -29,7 +29,9 @@ type Status struct {
 	PausedBy    string     `json:"pausedBy"`
 	// PausedParts are the runs and keys that are paused by themselves; never null.
 	PausedParts []PausedPart `json:"pausedParts"`
-	MapVersion  uint64       `json:"mapVersion"`
+	// Settings are the values that the workload gives all processes, by name; never null.
+	Settings   map[string]string `json:"settings"`
+	MapVersion uint64            `json:"mapVersion"`
 	// Settled: every segment is held by the instance that the plan says, and no instance of
 	// the plan is silent.
 	Settled      bool         `json:"settled"`

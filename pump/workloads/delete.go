@@ -356,7 +356,11 @@ func (d *workloadDeletion) insist(
 
 // run deletes. After the mark each error says that the deletion stopped half-way.
 func (d *workloadDeletion) run(ctx context.Context) error {
-	w, err := d.Workload.MarkDeleting(ctx)
+	var w *workload.Workload
+	err := d.Logged(ctx, setup.Operator(), "workload delete", func() (err error) {
+		w, err = d.Workload.MarkDeleting(ctx)
+		return err
+	})
 	if err != nil {
 		if storage.Ambiguous(err) {
 			return &Error{

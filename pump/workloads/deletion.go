@@ -41,6 +41,7 @@ func rowGroups(w *workload.Workload) []rowGroup {
 	add("ranges of ids", workload.IDsPartition(w.Name))
 	add("history", sampling.HistoryPartition(w.Name))
 	add("election", workload.ElectionPartition(w.Name))
+	add("log", workload.LogPartition(w.Name))
 	add("cluster", w.Name)
 	return groups
 }

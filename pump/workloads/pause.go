@@ -49,7 +49,7 @@ const pauseLook = time.Second
 // within two beats in clusters of up to 32 members. If the workload is paused already, that
 // pause stays, with its Since and By.
 func Pause(ctx context.Context, cfg pump.Config, by string, o PauseOptions) (PauseChange, error) {
-	c, s, err := setPause(ctx, cfg, workload.Pause{Since: time.Now(), By: by})
+	c, s, err := setPause(ctx, cfg, workload.Pause{Since: time.Now(), By: by}, by)
 	for n := uint64(0); err == nil && o.Wait && len(c.Working) > 0; n++ {
 		if o.Seen != nil {
 			o.Seen(c)
@@ -67,18 +67,27 @@ func Pause(ctx context.Context, cfg pump.Config, by string, o PauseOptions) (Pau
 
 // Resume lets processors go on with a workload that was paused.
 func Resume(ctx context.Context, cfg pump.Config) (PauseChange, error) {
-	c, _, err := setPause(ctx, cfg, workload.Pause{})
+	c, _, err := setPause(ctx, cfg, workload.Pause{}, setup.Operator())
 	return c, err
 }
 
 func setPause(
-	ctx context.Context, cfg pump.Config, p workload.Pause,
+	ctx context.Context, cfg pump.Config, p workload.Pause, by string,
 ) (PauseChange, *setup.Session, error) {
 	s, err := setup.Open(ctx, cfg)
 	if err != nil {
 		return PauseChange{}, nil, err
 	}
-	w, changed, err := workload.SetPause(ctx, s.Queues.Control, s.Workload.Name, p)
+	var w *workload.Workload
+	var changed bool
+	log, what := s.Logged, "resume"
+	if p.Is() {
+		log, what = s.LoggedAnyway, "pause"
+	}
+	err = log(ctx, by, what, func() error {
+		w, changed, err = workload.SetPause(ctx, s.Queues.Control, s.Workload.Name, p)
+		return err
+	})
 	if err != nil {
 		return PauseChange{}, nil, err
 	}

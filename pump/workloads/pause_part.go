@@ -79,7 +79,16 @@ func setPart(
 			}
 		}
 	}
-	w, changed, err := workload.SetPausedPart(ctx, s.Queues.Control, s.Workload.Name, mark)
+	var w *workload.Workload
+	var changed bool
+	log, by, what := s.LoggedAnyway, mark.By, "pause"
+	if mark.Since.IsZero() {
+		log, by, what = s.Logged, setup.Operator(), "resume"
+	}
+	err = log(ctx, by, what+" "+mark.String(), func() error {
+		w, changed, err = workload.SetPausedPart(ctx, s.Queues.Control, s.Workload.Name, mark)
+		return err
+	})
 	if errors.Is(err, workload.ErrPausedParts) {
 		err = &Error{
 			Workload: s.Workload.Name, Err: err,

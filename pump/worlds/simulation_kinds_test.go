@@ -66,6 +66,7 @@ var simKinds = []simKind{
 	{name: "not now", share: 4, write: (*simSeeded).notNow, met: simMetNotNow},
 	{name: "named", share: 4, write: (*simSeeded).named},
 	{name: "limited keys", share: 1, write: (*simSeeded).limitedKeys},
+	{name: "settings", share: 4, write: (*simSeeded).settings},
 }
 
 const (

@@ -27,7 +27,7 @@ const simGate = "go"
 
 // Commands of operators, by whether they name an account.
 var (
-	simCommands        = []string{"redrive", "drop", "repair", "release", "hold", "end", "end-drop", "pause", "resume", "pause-run", "pause-key", "resume-part", "delete", "show", "coordinate"}
+	simCommands        = []string{"redrive", "drop", "repair", "release", "hold", "end", "end-drop", "pause", "resume", "pause-run", "pause-key", "resume-part", "set", "unset", "delete", "show", "coordinate"}
 	simAccountCommands = []string{"add", "drain", "remove"}
 )
 
@@ -74,6 +74,8 @@ func (p *simProcess) operates(ctx context.Context, order []string) error {
 		err = p.pauses(ctx, cfg, order[0])
 	case "pause-run", "pause-key", "resume-part":
 		err = p.pausesPart(ctx, cfg, order[0])
+	case "set", "unset":
+		err = p.setsValues(ctx, cfg, order[0])
 	case "delete":
 		err = p.triesToDelete(ctx, cfg)
 	case simLoses:

@@ -195,10 +195,11 @@ func (w *simWorld) start(name string, order ...string) {
 
 func (p *simProcess) processorOptions() processor.Options {
 	o := processor.Options{
-		Concurrency: p.world.plan.handlers, Visibility: p.world.plan.visibility, Grace: simGrace, Beat: p.world.plan.beat, Lease: p.world.plan.lease(),
+		Concurrency: p.world.plan.handlers, Visibility: p.world.plan.visibility, Grace: simGrace,
 		PerKey: p.world.plan.perKeyLimits(),
 		Retry:  pump.RetryPolicy{MaxAttempts: simAttempts, Base: time.Second, Max: simRetryMax},
 	}
+	o.Beat, o.Lease = p.world.plan.times()
 	if p.world.plan.gated && p.name[1:] > "2" {
 		o.Gate = simGate
 	}
@@ -213,8 +214,8 @@ func (p *simProcess) newDistributor(src *simSource) (*distributor.Distributor, e
 	w := p.world
 	o := distributor.Options{
 		Pack: w.plan.pack, OnBadLine: distributor.BadLineQuarantine, SealAge: time.Second, Grace: simGrace,
-		Beat: w.plan.beat, Lease: w.plan.lease(),
 	}
+	o.Beat, o.Lease = w.plan.times()
 	o.OnRun = func(s distributor.Summary, _ error) {
 		if s.Resumed && !p.over() {
 			w.count(simTakenOver)

@@ -54,7 +54,6 @@ type Closer struct {
 	workload string
 	segments int
 	once     bool // the ledger records what is done
-	retain   time.Duration
 	queues   *queues.Set
 	Runs     *workload.Runs
 	log      *slog.Logger
@@ -106,7 +105,7 @@ type observed struct {
 func New(cfg *pump.Config, f *queues.Set, w *workload.Workload) *Closer {
 	return &Closer{
 		workload: cfg.Workload, segments: w.Map.Segments, once: w.Delivery == string(pump.Once),
-		retain: cfg.Retention, queues: f, Runs: workload.NewRuns(f.Control, cfg.Workload), log: cfg.Log,
+		queues: f, Runs: workload.NewRuns(f.Control, cfg.Workload), log: cfg.Log,
 		Known: map[pump.RunID]*observed{}, absent: map[pump.RunID]time.Time{},
 		Unfinished: new(atomic.Int64), Remaining: new(atomic.Int64),
 		told:  ends{told: logs.Limited{Every: endsEvery}},
@@ -262,17 +261,20 @@ func (c *Closer) patience(l *workload.LiveRun) time.Duration {
 	case c.pressed():
 		return SilentBeats*l.Beat + AbandonPressed
 	case Elected(l.Mode) || l.Mode == ModeNamed || l.Beat == 0:
-		return c.retain // a process that comes later continues it; or none promised to beat
+		return c.retain() // a process that comes later continues it; or none promised to beat
 	}
 	return SilentBeats*l.Beat + AbandonAfter
 }
+
+// retain is how long what is over is kept.
+func (c *Closer) retain() time.Duration { return c.queues.Values().Retention }
 
 // quietFor is after how long without a sign a run is over.
 func (c *Closer) quietFor() time.Duration { return QuietFor(c.use) }
 
 // quietOf is quietFor of one run.
 func (c *Closer) quietOf(l *workload.LiveRun) time.Duration {
-	return quietOf(l.Mode, c.quietFor(), c.retain)
+	return quietOf(l.Mode, c.quietFor(), c.retain())
 }
 
 func quietOf(mode string, quiet, retain time.Duration) time.Duration {

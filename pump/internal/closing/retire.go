@@ -39,7 +39,7 @@ func (c *Closer) retire(ctx context.Context) error {
 	if c.view == nil {
 		return nil
 	}
-	due := time.Since(c.retired.at) >= min(retireEvery, max(retireLeast, c.retain/20))
+	due := time.Since(c.retired.at) >= min(retireEvery, max(retireLeast, c.retain()/20))
 	if !due && !c.retired.claims.more && !c.retired.keys.more {
 		return nil
 	}
@@ -48,7 +48,7 @@ func (c *Closer) retire(ctx context.Context) error {
 		return err
 	}
 	now := server.Add(time.Since(local))
-	before, free := now.Add(-c.retain), now.Add(-min(c.retain, workload.NameKept))
+	before, free := now.Add(-c.retain()), now.Add(-min(c.retain(), workload.NameKept))
 	if !due {
 		return c.retireClaims(ctx, before)
 	}
@@ -75,7 +75,7 @@ func (c *Closer) retireClaims(ctx context.Context, before time.Time) error {
 	keys := func(part int) string { return workload.KeysPartition(c.workload, part) }
 	return errors.Join(
 		c.retired.claims.pages(ctx, t, before, claimInterval, workload.ClaimParts, claims),
-		c.retired.keys.pages(ctx, t, before.Add(c.retain), keep, workload.KeyParts, keys,
+		c.retired.keys.pages(ctx, t, before.Add(c.retain()), keep, workload.KeyParts, keys,
 			row.FormatProperty, "Keep"))
 }
 
@@ -136,7 +136,7 @@ func retireRows(
 
 func (c *Closer) tellRetired(removed int) {
 	if removed > 0 {
-		c.log.Info("rows of runs that were done with are removed", "runs", removed, "after", c.retain)
+		c.log.Info("rows of runs that were done with are removed", "runs", removed, "after", c.retain())
 	}
 }
 

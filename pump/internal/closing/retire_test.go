@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/coordination"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/row"
@@ -45,7 +46,9 @@ func TestOldClaimsAreRemovedUntilNoneIsLeft(t *testing.T) {
 			return n
 		}
 		time.Sleep(time.Hour)
-		c := &Closer{workload: "work", queues: &queues.Set{Control: table}}
+		set := &queues.Set{Control: table, Allowance: queues.NewAllowance(&pump.Config{})}
+		set.SetValues(queues.Values{Retention: 7 * 24 * time.Hour})
+		c := &Closer{workload: "work", queues: set}
 		if err := c.retireClaims(t.Context(), time.Now().Add(-2*time.Hour)); err != nil || c.retired.claims.more || left() != 101 {
 			t.Errorf("%v, more %v: %d of 101 claims are left that are not old", err, c.retired.claims.more, left())
 		}
@@ -80,9 +83,11 @@ func TestOldKeysOfPostsAreRemoved(t *testing.T) {
 		keep(10, 24*time.Hour)
 		time.Sleep(2 * time.Hour)
 		keep(5, time.Hour)
-		c := &Closer{workload: "work", queues: &queues.Set{Control: table}, retain: 7 * 24 * time.Hour}
+		set := &queues.Set{Control: table, Allowance: queues.NewAllowance(&pump.Config{})}
+		set.SetValues(queues.Values{Retention: 7 * 24 * time.Hour})
+		c := &Closer{workload: "work", queues: set}
 		for range workload.ClaimParts + workload.KeyParts {
-			if err := c.retireClaims(t.Context(), time.Now().Add(-c.retain)); err != nil {
+			if err := c.retireClaims(t.Context(), time.Now().Add(-c.retain())); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -80,6 +80,6 @@ func (c *Closer) isOld(ctx context.Context, l *workload.LiveRun) (bool, error) {
 	if err != nil || server.IsZero() {
 		return false, err
 	}
-	before := server.Add(time.Since(local) - c.retain)
+	before := server.Add(time.Since(local) - c.retain())
 	return l.Changed.Before(before) && noted.Before(before), nil
 }

@@ -151,7 +151,7 @@ func (w *clusterWorld) lookAtHolds(l *clusterLife, works []*clusterLife) {
 		case h.ctx == nil:
 		case h.Context().Err() != nil:
 			now, began := time.Now(), l.drained[uint32(s)]
-			patient := now.Sub(began) >= l.machine.shows(clusterLease)
+			patient := now.Sub(began) >= l.least
 			if now.Before(l.inHand[uint32(s)]) && !patient && errors.Is(context.Cause(h.Context()), ErrHandedOver) {
 				w.once(fmt.Sprint("busy", l), "%s gave up segment %d with work in hand, %v after the hand-over began", l, s, now.Sub(began))
 			}

@@ -63,6 +63,9 @@ type clusterLife struct {
 	drained  map[uint32]time.Time // when the hand-over of a segment began last
 	holds    []Hold               // by segment; what its handlers work under
 	calls    map[string]int
+	beat     time.Duration // as its clock shows it, as the next
+	lease    time.Duration
+	least    time.Duration // of the leases that it had
 }
 
 // count says how many times an operation on an object has been asked for.
@@ -151,6 +154,7 @@ func (m *clusterMachine) start(watches bool) {
 	l.ctx, l.end = context.WithCancel(context.Background())
 	l.stands, l.resign = context.WithCancel(l.ctx)
 	l.draw = testkit.SeededDraw(w.script.seed, l.String())
+	l.beat, l.lease, l.least = m.shows(clusterBeat), m.shows(clusterLease), m.shows(clusterLease)
 	m.life = l
 	w.all = append(w.all, l)
 	w.lives.Go(l.live)
@@ -181,6 +185,24 @@ func (l *clusterLife) live() {
 		wait(l.ctx, time.Second+time.Duration(l.roll(uint64(time.Second), "rejoin", "", n)))
 	}
 	l.stand(l.table("candidate"))
+}
+
+// retime gives the process other times.
+func (l *clusterLife) retime(beat, lease time.Duration) {
+	l.machine.world.mu.Lock()
+	l.beat, l.lease, l.least = beat, lease, min(l.least, lease)
+	p := l.presence
+	l.machine.world.mu.Unlock()
+	if p != nil {
+		p.SetTimes(beat, lease)
+	}
+}
+
+// times are those of its terms.
+func (l *clusterLife) times() (beat, lease time.Duration) {
+	l.machine.world.mu.Lock()
+	defer l.machine.world.mu.Unlock()
+	return l.beat, l.lease
 }
 
 // table is the control table for one part of the process. Each has a client of
@@ -228,7 +250,7 @@ func (l *clusterLife) stand(table storage.Table) {
 	m := l.machine
 	e := election.New(table, "city", election.Options{
 		Instance: m.name, Every: m.shows(clusterEvery),
-		Beat: m.shows(clusterBeat), Lease: m.shows(clusterLease), Margin: m.shows(clusterMargin),
+		Times: l.times, Beat: m.shows(clusterBeat), Lease: m.shows(clusterLease), Margin: m.shows(clusterMargin),
 	})
 	for n := 1; l.stands.Err() == nil; n++ {
 		ctx, cancel := context.WithTimeout(l.stands, m.shows(clusterLease))

@@ -47,6 +47,7 @@ import (
 //	dark 1m         the control account answers no member
 //	drain acct02    add acct03: the map changes
 //	mark 1 7 2      machine 1 marks choice 2 of segment 7 for spill; "unmark"
+//	times 1 2s 4    its beat and, in beats, its lease are others from the next beat on
 //	wait 30s
 //	settle          wait until all that is above is over and each member has its share
 //	check           each segment is held once, balanced (P5.5); right after settle
@@ -79,7 +80,7 @@ var clusterVerbs = map[string]string{
 	"join": "m", "watch": "m", "leave": "m", "crash": "m", "restart": "m",
 	"pause": "md", "partition": "md", "slow": "md", "lose": "msd", "fault": "mkrn",
 	"clock": "mo", "drift": "mp", "dark": "d", "drain": "a", "add": "a",
-	"mark": "mnN", "unmark": "mnN", "wait": "d", "settle": "", "check": "", "remember": "", "unmoved": "",
+	"mark": "mnN", "unmark": "mnN", "times": "mdn", "wait": "d", "settle": "", "check": "", "remember": "", "unmoved": "",
 }
 
 var clusterFaults = []string{"lost", "broken", "refused", "hung", "late"}

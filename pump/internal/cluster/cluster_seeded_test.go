@@ -21,8 +21,9 @@ func clusterScriptOf(seed uint64) *clusterScript {
 	s.quiet = g.roll(4) == 0
 	s.many = []int{0, 2, 3}[testkit.Hash(seed, "many", 0)%3]
 	g.begin()
-	for range 5 + g.roll(6) {
+	for i := range 5 + g.roll(6) {
 		g.event()
+		g.times(i)
 		g.step(clusterStep{verb: "wait", span: g.pause()})
 	}
 	g.step(clusterStep{verb: "settle"}, clusterStep{verb: "check"})
@@ -151,6 +152,20 @@ func (g *clusterSeeded) event() {
 	case 13, 14:
 		g.hurry()
 	}
+}
+
+// times gives some machines, mostly all, other times, in every third script. Its draws are its own.
+func (g *clusterSeeded) times(i int) {
+	draw := func(what string, n uint64) int { return int(testkit.Hash(g.seed, what, i) % n) }
+	if g.seed%3 != 1 || len(g.up) == 0 || draw("times", 2) == 0 {
+		return
+	}
+	to := slices.Clone(g.up)
+	if draw("times of", 4) == 0 {
+		to = to[:1]
+	}
+	beat := []time.Duration{time.Second, 2 * time.Second, 3300 * time.Millisecond, 5 * time.Second}[draw("beat", 4)]
+	g.step(clusterStep{verb: "times", machines: to, span: beat, number: 3 + draw("lease", 2)})
 }
 
 // zombie has a process go on just when the others are about to declare it dead,

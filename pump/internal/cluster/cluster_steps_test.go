@@ -85,6 +85,12 @@ func (w *clusterWorld) doTo(ctx context.Context, m *clusterMachine, s clusterSte
 	if !there && slices.Contains([]string{"leave", "crash", "pause", "mark", "unmark"}, s.verb) {
 		return fmt.Errorf("machine %d has no process", m.number)
 	}
+	if s.verb == "times" {
+		if there {
+			l.retime(m.shows(s.span), m.shows(time.Duration(s.number)*s.span))
+		}
+		return nil
+	}
 	w.disturbed(s.verb, s.span)
 	switch s.verb {
 	case "leave":

@@ -83,7 +83,7 @@ type Options struct {
 func (o Options) withDefaults() (Options, error) {
 	o.Beat = cmp.Or(o.Beat, 5*time.Second)
 	o.Lease = cmp.Or(o.Lease, 4*o.Beat)
-	o.Margin = cmp.Or(o.Margin, o.Lease*3/20)
+	o.Margin = cmp.Or(o.Margin, marginOf(o.Lease))
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	o.many = cmp.Or(o.many, manyMembers)
 	if o.wall == nil {
@@ -96,6 +96,9 @@ func (o Options) withDefaults() (Options, error) {
 		row.Times{Beat: o.Beat, Lease: o.Lease, Margin: o.Margin}.Check())
 }
 
+// marginOf is the margin of a lease.
+func marginOf(lease time.Duration) time.Duration { return lease * 3 / 20 }
+
 // Presence is this process's membership in a workload's cluster. The package
 // comment tells how. It beats, looks at the cluster, claims and hands over
 // segments by itself until Leave. Its methods may be called from many goroutines at once.
@@ -103,7 +106,7 @@ type Presence struct {
 	options  Options
 	table    storage.Table
 	workload string
-	times    row.Times
+	times    row.Times // the loop alone changes them, with mu held
 	draw     row.Draw
 	clock    waits.Clock
 	row      row.Row[memberRow]
@@ -123,10 +126,12 @@ type Presence struct {
 	mu          sync.RWMutex
 	incarnation string
 	trustEnds   time.Time
-	alarm       *time.Timer // fires at trustEnds
-	holds       []*holding  // by segment; nil: not held. Empty if the workload is shared
-	above       []uint64    // by segment: epochs of its holds must be greater, as Raise said
-	speak, look bool        // a beat, a look at the cluster was asked for
+	trustFor    time.Duration // from beaten until then
+	wants       row.Times     // from the next beat on
+	alarm       *time.Timer   // fires at trustEnds
+	holds       []*holding    // by segment; nil: not held. Empty if the workload is shared
+	above       []uint64      // by segment: epochs of its holds must be greater, as Raise said
+	speak, look bool          // a beat, a look at the cluster was asked for
 	leaving     bool
 	drainBy     time.Time // when leaving: what is not settled then is still given up
 	beaten      time.Time // when the last acknowledged beat was sent
@@ -150,9 +155,9 @@ func Join(ctx context.Context, w *workload.Workload, o Options) (*Presence, erro
 	o.Log = o.Log.With("workload", w.Name, "instance", o.Instance)
 	t := row.Times{Beat: o.Beat, Lease: o.Lease, Margin: o.Margin}
 	p := &Presence{
-		options: o, workload: w.Name, times: t, draw: row.DrawOf(w.Table), clock: row.ClockOf(w.Table),
-		started: o.wall(), wake: make(chan struct{}, 1), done: make(chan struct{}),
-		leave: make(chan struct{}),
+		options: o, workload: w.Name, times: t, wants: t, draw: row.DrawOf(w.Table),
+		clock: row.ClockOf(w.Table), started: o.wall(), wake: make(chan struct{}, 1),
+		done: make(chan struct{}), leave: make(chan struct{}),
 	}
 	p.table = row.Counted(w.Table, &p.rounds)
 	p.row = memberRowOf(p.table, w.Name, o.Instance, t.Timeout())
@@ -229,6 +234,40 @@ func (p *Presence) newIncarnation() string {
 	var b [8]byte
 	_, _ = rand.Read(b[:]) // never fails: it ends the program instead
 	return hex.EncodeToString(b[:])
+}
+
+// SetTimes gives the member other times, from its next beat on, which comes at once.
+func (p *Presence) SetTimes(beat, lease time.Duration) {
+	t := row.Times{Beat: beat, Lease: lease, Margin: marginOf(lease)}
+	p.mu.Lock()
+	news := p.wants != t && t.Check() == nil
+	if news {
+		p.wants, p.speak = t, true
+	}
+	p.mu.Unlock()
+	if news {
+		p.poke()
+	}
+}
+
+// takeTimes puts the wanted times in force before a beat that says them (P5.2). Others judge by a
+// beat as soon as it has landed, which is after now, and its answer may never come: so with a
+// shorter lease trust ends at the latest when a beat of now would be too old. A longer lease counts
+// once the beat is acknowledged.
+func (p *Presence) takeTimes() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.wants == p.times {
+		return
+	}
+	p.options.Log.Info("the member has other times", "beat", p.wants.Beat, "lease", p.wants.Lease)
+	p.times, p.loop.observer.times = p.wants, p.wants
+	p.row.Timeout, p.reader.timeout = p.times.Timeout(), p.times.Timeout()
+	if most := p.clock.Since(p.beaten) + p.times.Trust(); most < p.trustFor {
+		p.trustFor = most
+		p.trustEnds = time.Now().Add(p.times.Trust())
+		p.alarm.Reset(p.times.Trust())
+	}
 }
 
 // Rounds counts what the loop has tried: its rounds, and each of its requests.

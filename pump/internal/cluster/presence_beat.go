@@ -57,6 +57,7 @@ func (p *Presence) beat() bool {
 	p.mu.Lock()
 	p.speak = false
 	p.mu.Unlock()
+	p.takeTimes()
 	l.beatTried = time.Now()
 	v, err := p.row.TryWrite(p.ctx, l.self, p.compose(l.self.Value.beats+1))
 	switch {

@@ -113,6 +113,10 @@ type Report struct {
 	// gets wait. All are zero without a cap.
 	Spends, Slower float64
 	HoldsBack      bool
+	// Own are the settings that it is given itself, and Settings tells which of the workload are in
+	// force in it (workload.Settings.ID); empty: none.
+	Own      []string
+	Settings string
 	// Day is what the sampling member knows of a UTC day's cost; nil if that is nothing, or another
 	// member samples.
 	Day *Day
@@ -280,6 +284,12 @@ func encodeMember(m memberRow) map[string]any {
 	if m.Paused {
 		props["Paused"] = true
 	}
+	if len(m.Own) > 0 {
+		props["Own"] = row.Clip(strings.Join(m.Own, " "))
+	}
+	if m.Settings != "" {
+		props["Settings"] = m.Settings
+	}
 	if len(m.Asked) > 0 {
 		props["Asked"] = encodeAsked(m.Asked)
 		putMoment(props, "AskedSince", m.AskedSince)
@@ -369,7 +379,7 @@ func decodeMember(f *row.Fields, instance string) memberRow {
 				KeysOver: decodeKeys(f), Asked: decodeAsked(f), AskedSince: f.Moment("AskedSince"),
 				Operations: bytesOf(f, "Operations"),
 				Day:        decodeDay(f), Spends: f.Number("Spends"), Slower: f.Number("Slower"),
-				HoldsBack: f.Flag("HoldsBack"),
+				HoldsBack: f.Flag("HoldsBack"), Own: namesOf(f, "Own"), Settings: f.Line("Settings"),
 			},
 		},
 		Times: row.Times{

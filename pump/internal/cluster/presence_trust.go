@@ -83,7 +83,7 @@ func (p *Presence) trustsLocked(h *holding) bool { return h != nil && !h.void &&
 // may be first. On a suspended machine the monotonic clock may have stood still, so the wall clock
 // counts as well.
 func (p *Presence) trustedLocked() bool {
-	return time.Now().Before(p.trustEnds) && p.clock.Since(p.beaten) < p.times.Trust()
+	return time.Now().Before(p.trustEnds) && p.clock.Since(p.beaten) < p.trustFor
 }
 
 // renew moves the end of trust after a beat was acknowledged. If trust had ended before the answer
@@ -97,7 +97,8 @@ func (p *Presence) renew(beat row.Version[memberRow]) (late bool) {
 	if late {
 		ended = p.voidLocked(errExpired)
 	}
-	p.beaten, p.trustEnds = beat.Sent, beat.Sent.Add(p.times.Trust())
+	p.beaten, p.trustFor = beat.Sent, p.times.Trust()
+	p.trustEnds = beat.Sent.Add(p.trustFor)
 	p.alarm.Reset(time.Until(p.trustEnds))
 	p.mu.Unlock()
 	p.drained(ended)

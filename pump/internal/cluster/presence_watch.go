@@ -51,6 +51,26 @@ func (v *View) LookBeats() int {
 	}
 }
 
+// LongestBeat is the longest time between two beats of a member.
+func (v *View) LongestBeat() (longest time.Duration) {
+	for i := range v.present {
+		longest = max(longest, v.present[i].Value.Times.Beat)
+	}
+	return longest
+}
+
+// Behind names the members that are not silent, and in which other settings of the workload are in
+// force than its row says.
+func (v *View) Behind() (names []string) {
+	id, stamp := v.Workload.Settings.ID(), v.Stamp()
+	for i := range v.Members {
+		if m := &v.Members[i]; m.Err == nil && !m.Silent(stamp) && m.Settings != id {
+			names = append(names, m.Instance)
+		}
+	}
+	return names
+}
+
 // hintGap is how long after a look the next hinted look is at least. If all n members look once in
 // 2 x n squared milliseconds, they read 500 rows a second; in a large cluster only two members do.
 func (o *observer) hintGap(n int) time.Duration {

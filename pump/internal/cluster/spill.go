@@ -87,7 +87,7 @@ func (p *Presence) changeSpill(
 	}
 	ctx, cancel := context.WithTimeout(ctx, row.Patience)
 	defer cancel()
-	r := spillRowOf(p.table, p.workload, count, p.times.Timeout())
+	r := spillRowOf(p.table, p.workload, count, p.reader.timeout)
 	for attempt := 1; ; attempt++ {
 		v, err := r.MustRead(ctx)
 		if err != nil {

@@ -38,6 +38,9 @@ type Options struct {
 	// Margin covers clocks of different speed and requests under way when trust ends. Default 3/20 of
 	// Lease.
 	Margin time.Duration
+	// Times gives a beat and a lease that may have changed, before each look and each beat of a term.
+	// Default: they do not change.
+	Times func() (beat, lease time.Duration)
 	// Left is asked before a term is won, with the epoch that the row says. Default: nothing is known.
 	Left func(ctx context.Context, epoch uint64) (Left, error)
 	// Log receives wins, losses and trouble. Default: nothing.
@@ -64,6 +67,7 @@ type Left struct {
 }
 
 func (o Options) withDefaults() (Options, error) {
+	o.retime()
 	o.Every = cmp.Or(o.Every, time.Minute)
 	o.Beat = cmp.Or(o.Beat, 5*time.Second)
 	o.Lease = cmp.Or(o.Lease, 4*o.Beat)
@@ -83,6 +87,17 @@ func (o Options) withDefaults() (Options, error) {
 			"or one lost beat ends a term", o.Lease, o.Margin, o.Beat)
 	}
 	return o, nil
+}
+
+// retime takes times that may have changed.
+func (o *Options) retime() {
+	if o.Times == nil {
+		return
+	}
+	beat, lease := o.Times()
+	if beat != o.Beat || lease != o.Lease {
+		o.Beat, o.Lease, o.Margin = beat, lease, lease*3/20
+	}
 }
 
 func (o Options) times() row.Times {
@@ -151,6 +166,8 @@ func (e *Election) Try(ctx context.Context) (term *Term, wait time.Duration, err
 	if e.term != nil && e.term.ctx.Err() == nil {
 		return nil, e.options.Beat, errors.New("election: this instance leads already")
 	}
+	e.options.retime()
+	e.row.Timeout = e.options.timeout()
 	soon := e.draw.Jitter("look", e.row.Object(), e.options.Beat)
 	v, err := e.row.Read(ctx)
 	if err != nil {

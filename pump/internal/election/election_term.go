@@ -63,7 +63,8 @@ type Term struct {
 	mu        sync.Mutex
 	trusts    time.Time // when the beat was sent that this term's trust is from
 	trustEnds time.Time
-	alarm     *time.Timer // fires at trustEnds
+	trustFor  time.Duration // from trusts until then
+	alarm     *time.Timer   // fires at trustEnds
 }
 
 // request is a change of the row that a method asks of the beating goroutine,
@@ -84,7 +85,8 @@ func newTerm(r row.Row[electionRow], o Options, draw row.Draw, won row.Version[e
 	}
 	t.ctx, t.cancel = context.WithCancelCause(context.Background())
 	t.work, t.cancelWork = context.WithCancelCause(t.ctx)
-	t.trusts, t.trustEnds = won.Sent, won.Sent.Add(o.trust())
+	t.trusts, t.trustFor = won.Sent, o.trust()
+	t.trustEnds = won.Sent.Add(t.trustFor)
 	t.mu.Lock() // the alarm may fire at once
 	t.alarm = time.AfterFunc(time.Until(t.trustEnds), t.expire)
 	t.mu.Unlock()
@@ -268,6 +270,7 @@ func (t *Term) write(v row.Version[electionRow], r request) (row.Version[electio
 	if r.change != nil {
 		r.change(&next)
 	}
+	t.takeTimes(&next)
 	now, err := t.row.TryWrite(t.ctx, v, next)
 	if errors.Is(err, row.ErrLost) {
 		t.end(ErrDeposed)
@@ -286,6 +289,21 @@ func (t *Term) write(v row.Version[electionRow], r request) (row.Version[electio
 	return v, fmt.Errorf("election: %w", err)
 }
 
+// takeTimes puts times in force that have changed, before the write that says them: with a shorter
+// lease trust ends at the latest when a write of now would be too old, since others judge by this
+// write even if its answer never comes.
+func (t *Term) takeTimes(next *electionRow) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.options.retime()
+	t.row.Timeout = t.options.timeout()
+	next.beat, next.lease, next.margin = t.options.Beat, t.options.Lease, t.options.Margin
+	if most := row.ClockOf(t.row.Table).Since(t.trusts) + t.options.trust(); most < t.trustFor {
+		t.trustFor, t.trustEnds = most, time.Now().Add(t.options.trust())
+		t.alarm.Reset(t.options.trust())
+	}
+}
+
 // renew moves the end of trust after a beat that was sent then. It is false,
 // and the term over, if trust had ended before the answer came (P5.2).
 func (t *Term) renew(sent time.Time) bool {
@@ -294,7 +312,8 @@ func (t *Term) renew(sent time.Time) bool {
 	if !t.checkLocked() {
 		return false
 	}
-	t.trusts, t.trustEnds = sent, sent.Add(t.options.trust())
+	t.trusts, t.trustFor = sent, t.options.trust()
+	t.trustEnds = sent.Add(t.trustFor)
 	t.alarm.Reset(time.Until(t.trustEnds))
 	return true
 }
@@ -316,7 +335,7 @@ func (t *Term) checkLocked() bool {
 	if t.ctx.Err() != nil {
 		return false
 	}
-	if time.Now().Before(t.trustEnds) && row.ClockOf(t.row.Table).Since(t.trusts) < t.options.trust() {
+	if time.Now().Before(t.trustEnds) && row.ClockOf(t.row.Table).Since(t.trusts) < t.trustFor {
 		return true
 	}
 	t.end(ErrTrustEnded)

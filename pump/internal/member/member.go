@@ -94,9 +94,8 @@ func Join(
 	m.Nudges = nudging.NewSender(context.WithoutCancel(ctx), cfg)
 	beat := cmp.Or(o.Beat, DefaultBeat)
 	l := f.Limits()
-	m.sharing = queues.Sharing{Instance: cfg.Instance, Accounts: f.Names(), Limits: l, Beat: beat}
-	if f.Tasks != nil {
-		m.sharing.Tasks = f.Tasks.Limit
+	m.sharing = queues.Sharing{
+		Instance: cfg.Instance, Accounts: f.Names(), Limits: l, Beat: beat, Tasks: f.Values().MaxRate,
 	}
 	f.Retarget(queues.Unjoined(l, m.sharing.Tasks, f.Names()))
 	f.Expect()
@@ -169,7 +168,7 @@ func MayJoinLater(err error, at failure.Stake) bool {
 
 func (m *Member) presenceOptions() cluster.Options {
 	return cluster.Options{
-		Instance: m.cfg.Instance, Host: nudging.HostName(), Version: buildVersion(),
+		Instance: m.cfg.Instance, Host: nudging.HostName(), Version: Version(),
 		Role: m.o.Role, Beat: m.o.Beat, Lease: m.o.Lease, Grace: m.o.Grace,
 		Report: m.report, InHand: m.o.InHand, HandOver: m.o.HandOver, Drain: m.o.Drain,
 		Nudge: m.nudgeMembers, Log: m.cfg.Log,
@@ -195,6 +194,9 @@ func (m *Member) report() cluster.Report {
 	}
 	r.Asked, r.Operations = m.Queues.Asked()
 	m.Queues.Allowance.Report(&r)
+	m.Queues.Heeds.Lock()
+	r.Own, r.Settings = m.Queues.Heeds.Own, m.Queues.Heeds.Set.ID()
+	m.Queues.Heeds.Unlock()
 	if m.cfg.Sample > 0 {
 		r.Held, r.Later, r.Deletes = m.Queues.Known(time.Now())
 	}
@@ -294,6 +296,9 @@ func (m *Member) see(v *cluster.View) {
 			"version", w.Map.Version)
 	}
 	m.sharing.Accounts, m.sharing.Limits = m.Queues.Names(), m.Queues.Limits() // they may have changed
+	now := m.Queues.Values()
+	m.sharing.Tasks = now.MaxRate
+	m.sharing.Beat = max(cmp.Or(now.Beat, m.sharing.Beat), v.LongestBeat())
 	m.sharing.Observe(v)
 	m.sharing.Advance(time.Now())
 	m.Queues.Retarget(m.sharing.Targets())
@@ -366,6 +371,17 @@ func (m *Member) Reloaded() {
 	m.Look()
 }
 
+// Heed puts the values in force that the set has now. The member may be nil: it has not joined.
+func (m *Member) Heed() {
+	if m == nil {
+		return
+	}
+	if p, v := m.Presence.Load(), m.Queues.Values(); p != nil && v.Beat > 0 {
+		p.SetTimes(v.Beat, v.Lease)
+	}
+	m.Reloaded()
+}
+
 // Nudged takes a nudge that is about the cluster.
 func (m *Member) Nudged(n pump.Nudge) {
 	if n.Queue == "" && n.Gate == "" && !n.Traffic {
@@ -388,8 +404,8 @@ func (m *Member) NudgeOwner(s *queues.Queue, segment uint32) {
 	}
 }
 
-// buildVersion is the module's version, or the commit that was built.
-var buildVersion = sync.OnceValue(func() string {
+// Version is the module's version, or the commit that was built.
+var Version = sync.OnceValue(func() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return ""

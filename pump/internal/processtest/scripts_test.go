@@ -107,6 +107,8 @@ func (s *scriptsWorld) play() {
 	s.run("distributor", "accounts", "drain", "account2", "--yes")
 	s.run("distributor", "plan", "--rate", "1000", "--handler-seconds", "0.1", "--task-bytes", "200")
 	s.run("distributor", "counts")
+	s.run("distributor", "workload", "set")
+	s.run("distributor", "workload", "log")
 }
 
 // run runs a command to its end, whatever its status is, and notes the keys of the JSON that it

@@ -8,8 +8,8 @@ import (
 // goroutine at a time.
 func (f *Set) Retarget(t *Targets) {
 	f.Targets.Store(t) // first, so that a queue opened meanwhile has its share
-	if f.Tasks != nil {
-		f.Tasks.SetTarget(t.Tasks)
+	if tasks := f.Tasks.Load(); tasks != nil && t.Tasks > 0 {
+		tasks.SetTarget(t.Tasks)
 	}
 	for _, name := range f.Names() {
 		a := f.Account(name)
@@ -34,8 +34,8 @@ func (f *Set) Demand() map[string]float64 {
 		}
 		out[name] = min(max(a.Budget.Demand(), queues), f.Limits().Account)
 	}
-	if f.Tasks != nil {
-		out[TasksShare] = f.Tasks.Demand()
+	if tasks := f.Tasks.Load(); tasks != nil {
+		out[TasksShare] = tasks.Demand()
 	}
 	return out
 }
@@ -45,8 +45,8 @@ func (f *Set) Expect() {
 	for _, name := range f.Names() {
 		f.Account(name).Budget.Expect()
 	}
-	if f.Tasks != nil {
-		f.Tasks.Expect()
+	if tasks := f.Tasks.Load(); tasks != nil {
+		tasks.Expect()
 	}
 }
 

@@ -304,6 +304,8 @@ func (noStorage) Name() string { return "none" }
 
 func (noStorage) Queue(string) storage.Queue { return nil }
 
+func (noStorage) Container(string) storage.Container { return nil }
+
 func (noStorage) Table(string) storage.Table { return nil }
 
 func (noStorage) Queues(context.Context, string) ([]string, error) { return nil, nil }

@@ -30,7 +30,9 @@ type Set struct {
 	Cfg     pump.Config
 	Control storage.Table
 	Targets atomic.Pointer[Targets] // nil: this process has the limits for itself
-	Tasks   *Budget                 // of the tasks that are started; nil: no limit
+	Tasks   atomic.Pointer[Budget]  // of the tasks that are started; nil: no limit
+	Heeds   Heeds
+	values  atomic.Pointer[Values]
 	// Allowance is what this process may spend; nil without a cap.
 	Allowance *Allowance
 	// Opened is since when requests are counted, by the machine's clock.
@@ -84,6 +86,9 @@ type Queue struct {
 func Open(cfg *pump.Config) *Set {
 	seeding := sim.Of(cfg).Seeding
 	f := &Set{Cfg: *cfg, turn: seeding.Turn, Allowance: NewAllowance(cfg), Opened: time.Now()}
+	f.values.Store(&Values{
+		Retention: cfg.Retention, CostPerDay: cfg.Budget.CostPerDay, Prices: cfg.Prices,
+	})
 	f.directory.Store(&directory{accounts: map[string]*Account{}})
 	f.limits.Store(&Limits{Account: cfg.Budget.Account, Queue: cfg.Budget.Queue})
 	for _, a := range cfg.Accounts {

@@ -79,12 +79,11 @@ func Complete(given pump.Config) (Config, error) {
 			Err: err,
 		}
 	}
-	Default(&c.Retention, defaultRetained)
 	if c.Sample < 0 || c.Sample > 0 && c.Sample < time.Second {
 		return c, OutOfRange("sample", c.Sample, "use 1s or more, or leave it out for no samples")
 	}
-	if c.Retention < time.Minute {
-		return c, OutOfRange("retention", c.Retention, "use 1m or more, or leave it out for 168h")
+	if err := checkRetention(&c.Retention); err != nil {
+		return c, err
 	}
 	c.Log = cmp.Or(c.Log, slog.Default())
 	return withBudget(c)

@@ -73,6 +73,7 @@ func (o *Session) Load(ctx context.Context) error {
 	}
 	if err == nil || errors.Is(err, workload.ErrDeleting) {
 		o.Workload = w
+		o.heed()
 	}
 	return err
 }

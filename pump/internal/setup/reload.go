@@ -47,6 +47,10 @@ func Reload(f *queues.Set, now *Config, given pump.Config) (changed bool, err er
 	if err := queues.Check(&judged.Config); err != nil {
 		return false, err
 	}
+	dear, err := regive(f, &given)
+	if err != nil {
+		return false, err
+	}
 	there := map[string]bool{}
 	var added, gone []string
 	for _, a := range next.Accounts {
@@ -63,7 +67,6 @@ func Reload(f *queues.Set, now *Config, given pump.Config) (changed bool, err er
 	limits := queues.Limits{Account: next.Budget.Account, Queue: next.Budget.Queue}
 	others := f.SetLimits(limits)
 	tell(now.Log, added, gone, others, limits)
-	dear := f.Allowance.Change(next.Budget.CostPerDay, next.Prices)
 	if dear {
 		tellMoney(now.Config, next.Config)
 	}

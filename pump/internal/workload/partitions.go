@@ -21,6 +21,9 @@ func GatesPartition(workload string) string { return workload + ".gates" }
 // IDsPartition is the partition with the ranges of ids of a workload.
 func IDsPartition(workload string) string { return workload + ".ids" }
 
+// LogPartition is the partition with the log of a workload's operators.
+func LogPartition(workload string) string { return workload + ".log" }
+
 // ElectionPartition is the partition with the rows of a workload's elections.
 func ElectionPartition(workload string) string { return workload + ".election" }
 

@@ -84,6 +84,8 @@ type Workload struct {
 	PausedParts PausedParts
 	// Ended are the runs that operators have ended lately, the last one last.
 	Ended []EndedRun
+	// Settings are the values that operators have set for all processes; nil: none.
+	Settings Settings
 	// Extra are the accounts of the spec that the map does not use, sorted;
 	// Ensure sets it, and the distributor when it reads the row again.
 	Extra []string
@@ -257,6 +259,7 @@ type Row struct {
 	paused      Pause
 	pausedParts PausedParts
 	ended       []EndedRun
+	settings    Settings
 	// origin is the version with which the map was made: a map that was put back has a new version,
 	// and its origin. 0: its version.
 	origin  uint64
@@ -275,7 +278,7 @@ func FromRow(t storage.Table, name string, v row.Version[Row]) *Workload {
 		ForeignKey: v.Value.foreignKey, Incarnation: v.Value.incarnation, Made: v.Value.made,
 		Changed: v.Modified, Deleting: v.Value.deleting,
 		Paused: v.Value.paused, PausedParts: v.Value.pausedParts, Ended: v.Value.ended,
-		Table: t, etag: v.ETag, read: v.Sent,
+		Settings: v.Value.settings, Table: t, etag: v.ETag, read: v.Sent,
 	}
 }
 
@@ -323,6 +326,9 @@ func RowOf(t storage.Table, name string) row.Row[Row] {
 			if len(w.ended) > 0 {
 				props["Ended"] = encodeEnded(w.ended)
 			}
+			if len(w.settings) > 0 {
+				props["Settings"] = row.Pack(w.settings)
+			}
 			if w.origin > 0 {
 				props["MapOrigin"] = fmt.Sprint(w.origin)
 			}
@@ -337,7 +343,7 @@ func RowOf(t storage.Table, name string) row.Row[Row] {
 				reducer: f.Text("Reducer"), foreignKey: f.Text("ForeignKey"),
 				incarnation: f.Text("Incarnation"), made: f.Moment("Made"), deleting: f.Moment("Deleting"),
 				changes: strings.Fields(f.Text("Changes")), paused: decodePause(f),
-				pausedParts: decodePausedParts(f), ended: decodeEnded(f),
+				pausedParts: decodePausedParts(f), ended: decodeEnded(f), settings: decodeSettings(f),
 			}
 			if of := f.Text("MapOrigin"); of != "" {
 				var err error

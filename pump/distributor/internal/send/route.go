@@ -10,6 +10,7 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/shardmap"
@@ -28,6 +29,8 @@ type Router struct {
 	wake  chan struct{} // capacity 1: marks may be needed
 	// limits are how many tasks envelopes may hold, by segment; nil: as many as fit.
 	limits atomic.Pointer[[]int]
+	// Heeded is called when other settings of the workload are in force; it may be nil.
+	Heeded func()
 
 	mu     sync.Mutex // guards what follows, and the making of routes
 	sinks  map[string]*Sink
@@ -165,6 +168,11 @@ func (r *Router) take(w *workload.Workload) bool {
 		}
 	}
 	next := &Route{Workload: w, read: read}
+	changed, err := setup.Follow(r.fleet, w)
+	next.Fatal = err
+	if changed && r.Heeded != nil {
+		defer r.Heeded()
+	}
 	switch {
 	case old == nil:
 		r.lay(next, nil)

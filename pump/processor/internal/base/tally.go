@@ -157,8 +157,8 @@ func (t *tallies) flushSome(ctx context.Context, runs []*runTally) error {
 }
 
 // Keep flushes with every beat until ctx ends.
-func (t *tallies) Keep(ctx context.Context, beat time.Duration, j waits.Jitter) {
-	for n := uint64(0); waits.Wait(ctx, j.Around(beat, "tally", "", n)); n++ {
+func (t *tallies) Keep(ctx context.Context, beat func() time.Duration, j waits.Jitter) {
+	for n := uint64(0); waits.Wait(ctx, j.Around(beat(), "tally", "", n)); n++ {
 		t.Flush(ctx)
 	}
 }

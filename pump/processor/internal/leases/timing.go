@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/bits"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/queuepump/queuepump/pump"
@@ -41,8 +42,8 @@ const (
 
 // Timing are how long leases are and how soon failed tasks are tried again.
 type Timing struct {
-	visibility time.Duration    // of every lease; 0: it follows the work
-	retry      pump.RetryPolicy // Base 0: it follows the work
+	visibility time.Duration                    // of every lease; 0: it follows the work
+	retry      atomic.Pointer[pump.RetryPolicy] // Base 0: it follows the work
 
 	mu    sync.Mutex // guards what follows
 	held  Spans      // messages, from the get that brought them until they were settled
@@ -51,8 +52,16 @@ type Timing struct {
 
 // NewTiming makes the terms of a processor; what is zero follows the work.
 func NewTiming(visibility time.Duration, retry pump.RetryPolicy) *Timing {
-	return &Timing{visibility: visibility, retry: retry}
+	t := &Timing{visibility: visibility}
+	t.retry.Store(&retry)
+	return t
 }
+
+// Retry says how often and when failed tasks are tried again; SetRetry changes it.
+func (t *Timing) Retry() *pump.RetryPolicy { return t.retry.Load() }
+
+// SetRetry is for an operator's change while the processor runs.
+func (t *Timing) SetRetry(p pump.RetryPolicy) { t.retry.Store(&p) }
 
 // Settled notes that a message whose tasks were handled was in hand for so long.
 func (t *Timing) Settled(held time.Duration) {
@@ -110,15 +119,16 @@ func (t *Timing) Task() time.Duration {
 // Backoff bounds the delay before a task is tried again after n earlier attempts. The delay is
 // drawn from in between.
 func (t *Timing) Backoff(n uint64) (least, most time.Duration) {
-	if base := t.retry.Base; base > 0 {
-		return 0, waits.Doubled(base, t.retry.Max, n)
+	policy := t.Retry()
+	if base := policy.Base; base > 0 {
+		return 0, waits.Doubled(base, policy.Max, n)
 	}
 	took := t.Task()
-	least = min(took, t.retry.Max/2)
+	least = min(took, policy.Max/2)
 	if n == 0 && took < firstRetry/2 {
-		return least, min(firstRetry, t.retry.Max)
+		return least, min(firstRetry, policy.Max)
 	}
-	return least, waits.Doubled(max(secondRetry, 2*took), t.retry.Max, n)
+	return least, waits.Doubled(max(secondRetry, 2*took), policy.Max, n)
 }
 
 // Spans is how durations are distributed, of late: a histogram whose counts fade away. Its buckets

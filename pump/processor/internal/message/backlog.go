@@ -43,11 +43,11 @@ type Backlog struct {
 	// slow tasks: those must not be hoarded.
 	visibility time.Duration
 	maxBytes   int64
-	width      int    // handlers that may be at work at once
-	batch      bool   // an envelope is started as a whole
-	paced      bool   // one start after the other; see goOn
-	discards   bool   // messages are not opened, tasks not started
-	wake       func() // the poller, which was refused a get
+	width      int         // handlers that may be at work at once
+	batch      bool        // an envelope is started as a whole
+	paced      func() bool // one start after the other; see goOn
+	discards   bool        // messages are not opened, tasks not started
+	wake       func()      // the poller, which was refused a get
 
 	Mu        sync.Mutex // guards what follows, and the slots of deliveries
 	startable sync.Cond  // there is a task to start, or nothing ever will be
@@ -93,7 +93,7 @@ type BacklogOptions struct {
 	Handlers int           // that may be at work at once
 	MaxBytes int64         // of messages fetched and not settled
 	Lease    time.Duration // of what is got, or the first of leases that follow the work
-	Paced    bool          // starts wait for a rate
+	Paced    func() bool   // whether starts wait for a rate
 	PerKey   pump.PerKey
 	Discards bool // nothing is handled
 }
@@ -380,7 +380,7 @@ func (b *Backlog) Next(took time.Duration, now time.Time, of *Key) (t Turn) {
 	}
 	b.Busy++
 	if t.Off == 0 {
-		b.pacing = b.paced || b.brake > 0
+		b.pacing = b.brake > 0 || b.paced()
 		b.started += t.To - t.From
 	}
 	b.wakePollerAt(now)

@@ -134,7 +134,7 @@ func (b *Backlog) Brake(rate float64) {
 	b.Mu.Lock()
 	defer b.Mu.Unlock()
 	b.brake = rate
-	if rate == 0 && !b.paced {
+	if rate == 0 && !b.paced() {
 		b.pacing = false
 		b.startable.Broadcast()
 	}

@@ -321,7 +321,7 @@ func (f *Fencer) tell(failed *ledger.UnfencedError) {
 
 // alarm logs segments that have been held for long and cannot be fenced. The lock is held.
 func (f *Fencer) alarm(now time.Time) {
-	long := fenceLong * f.c.parts.Lease
+	long := fenceLong * f.c.r.Queues.Values().Lease
 	n, first := f.failing(func(u *unfencedSegment) bool { return now.Sub(u.since) >= long })
 	if n > 0 {
 		f.c.r.AlarmOnce("unfenced",

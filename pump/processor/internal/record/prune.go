@@ -144,7 +144,7 @@ func (c *Recorder) forget(ctx context.Context, closed, over []pump.RunID) error 
 // closed: the closer ends such a run, too. Rests that stay do not hold up the others. This
 // machine's clock only says when to look.
 func (c *Recorder) pruneRests(ctx context.Context) error {
-	hours := uint64(max(0, time.Now().Add(-c.r.Cfg.Retention).Unix()/3600))
+	hours := uint64(max(0, time.Now().Add(-c.r.Queues.Values().Retention).Unix()/3600))
 	aged, crowded := c.Ledger.OldRests(hours)
 	var over []pump.RunID
 	for _, id := range c.crowded.next(crowded) {

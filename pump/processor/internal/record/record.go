@@ -64,9 +64,8 @@ type Recorder struct {
 // Parts are what a recorder asks of the other parts of a processor.
 type Parts struct {
 	Timing  *leases.Timing
-	Lease   time.Duration // of this process in the cluster
-	Follow  func()        // what may be worked on has changed
-	GetMore func()        // there is room again
+	Follow  func() // what may be worked on has changed
+	GetMore func() // there is room again
 	// Answered says when a queue last left a get unanswered; all: they answer now.
 	Answered func() (dark time.Time, all bool)
 	Unread   func() time.Duration // for how long messages may wait unread in a queue
@@ -372,7 +371,7 @@ func Beyond(
 		return nil, true
 	case verdict == closing.Closed, verdict == closing.Spent:
 		return Duplicate(r, d), true
-	case verdict == closing.Absent && !once && d.Age >= r.Cfg.Retention:
+	case verdict == closing.Absent && !once && d.Age >= r.Queues.Values().Retention:
 		return nil, false // its run's row went by its age, and nothing tells whether it was done
 	case verdict == closing.Absent:
 		return unknownRun(r, d), true
@@ -415,7 +414,7 @@ func recognised(r *base.Env, d *message.Delivery, tasks int) {
 // unknownRun quarantines a message whose run has no row: the row was removed a retention after the
 // run's end, or by an operator, or never existed.
 func unknownRun(r *base.Env, d *message.Delivery) *message.Disposition {
-	if d.Age >= r.Cfg.Retention {
+	if d.Age >= r.Queues.Values().Retention {
 		return &message.Disposition{
 			Reason: codec.ReasonRunExpired, Detail: fmt.Sprintf("run %v has no row any more", d.Header.Run),
 		}

@@ -49,6 +49,7 @@ func (r *Settlers) planTasks(d *message.Delivery) (s *message.Plan, poison []mes
 		return r.planWhole(d), nil
 	}
 	verdicts, troubles := d.Outcomes.All()
+	retry := r.Timing.Retry()
 	var rest []retryGroup
 	untouched := retryGroup{attempt: d.Header.Attempt}
 	for i, v := range verdicts {
@@ -79,8 +80,8 @@ func (r *Settlers) planTasks(d *message.Delivery) (s *message.Plan, poison []mes
 			poison = append(poison, message.ToQuarantine{
 				Task: t.Task, Reason: codec.ReasonRejected, Err: t.Err,
 			})
-		case v == message.NotNow && r.Retry.MaxBusy > 0 &&
-			d.ServerTime().Sub(told.First) >= r.Retry.MaxBusy:
+		case v == message.NotNow && retry.MaxBusy > 0 &&
+			d.ServerTime().Sub(told.First) >= retry.MaxBusy:
 			poison = append(poison, message.ToQuarantine{
 				Task: t.Task, Reason: codec.ReasonNotNow, Err: t.Err,
 			})
@@ -88,11 +89,11 @@ func (r *Settlers) planTasks(d *message.Delivery) (s *message.Plan, poison []mes
 			poison = append(poison, message.ToQuarantine{
 				Task: t.Task, Reason: codec.ReasonEndsProcess, Err: t.Err,
 			})
-		case v != message.NotNow && r.Retry.MaxAttempts > 0 && attempts >= r.Retry.MaxAttempts:
+		case v != message.NotNow && retry.MaxAttempts > 0 && attempts >= retry.MaxAttempts:
 			poison = append(poison, message.ToQuarantine{
 				Task: t.Task, Reason: codec.ReasonAttempts, Err: t.Err,
 			})
-		case r.Retry.MaxAge > 0 && d.Age >= r.Retry.MaxAge:
+		case retry.MaxAge > 0 && d.Age >= retry.MaxAge:
 			poison = append(poison, message.ToQuarantine{
 				Task: t.Task, Reason: codec.ReasonAge, Err: r.tooOld(t.Err),
 			})
@@ -131,7 +132,7 @@ func (r *Settlers) endsProcesses(attempts int, err error) bool {
 		error
 		Ended() // the process that had this task alone, and no other, has ended with it
 	}](err)
-	return ended && r.Retry.MaxAttempts > 0 && 2*attempts >= r.Retry.MaxAttempts
+	return ended && r.Timing.Retry().MaxAttempts > 0 && 2*attempts >= r.Timing.Retry().MaxAttempts
 }
 
 // tooOld is the error of a task that is given up for its age, after what was wrong with it. It is
@@ -142,7 +143,7 @@ func (r *Settlers) tooOld(err error) error {
 		detail += "; "
 	}
 	return fmt.Errorf("%sits message is older than --max-age, %v; give more if it is worth doing "+
-		"later, and redrive it", detail, r.Retry.MaxAge)
+		"later, and redrive it", detail, r.Timing.Retry().MaxAge)
 }
 
 // backoff is the delay before the next attempt of the tasks that failed in this delivery, after n
@@ -154,14 +155,14 @@ func (r *Settlers) backoff(d *message.Delivery, n uint64) time.Duration {
 
 // within holds a delay that a handler asked for to the longest there is.
 func (r *Settlers) within(delay time.Duration) time.Duration {
-	if delay <= r.Retry.Max {
+	if delay <= r.Timing.Retry().Max {
 		return delay
 	}
 	r.cutOnce.Do(func() {
 		r.Log.Warn("a longer delay was asked for than tasks are put back for; such delays are cut",
-			"asked", delay, "retry_max", r.Retry.Max)
+			"asked", delay, "retry_max", r.Timing.Retry().Max)
 	})
-	return r.Retry.Max
+	return r.Timing.Retry().Max
 }
 
 // toldNotNow is what the header of a message is to say after tasks of it were told "not now".

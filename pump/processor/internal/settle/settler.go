@@ -4,7 +4,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/processor/internal/base"
 	"github.com/queuepump/queuepump/pump/processor/internal/leases"
@@ -41,7 +40,6 @@ type Parts struct {
 	Trials   *trial.Trials
 	// Disown ends that a message is in hand of its segment.
 	Disown func(d *message.Delivery)
-	Retry  pump.RetryPolicy
 }
 
 // Settlers settle the messages of one processor. Each queue has a settler of its own.

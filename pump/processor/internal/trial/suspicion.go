@@ -95,7 +95,7 @@ func (c *readerCounts) most(q *queues.Queue) int {
 // outOfTrials reports whether a single task has had all of its attempts, the last of them alone in
 // a process. Attempts by themselves do not say so: they may be failures under a larger MaxAttempts.
 func (t *Trials) outOfTrials(d *message.Delivery) bool {
-	most := t.o.MaxAttempts
+	most := t.o.MaxAttempts()
 	return most > 0 && int64(d.Header.Attempt) >= int64(most) &&
 		d.AloneTrials() >= min(aloneAttempts, most)
 }

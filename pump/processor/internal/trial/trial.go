@@ -41,7 +41,7 @@ const HungAfter = 10 * time.Second
 
 // Options are the options of a processor that trials go by.
 type Options struct {
-	MaxAttempts int           // of a task; 0: as many as it takes
+	MaxAttempts func() int    // of a task; 0: as many as it takes
 	Handlers    int           // that may be at work at once
 	Timeout     time.Duration // of one call of the handler; 0 or less: none
 }
@@ -89,7 +89,7 @@ func (t *Trials) Enqueue(d *message.Delivery) bool {
 	if !t.Suspects(d) { // as its row says
 		return false
 	}
-	if t.o.MaxAttempts <= 0 || t.outOfTrials(d) { // see KillsProcess
+	if t.o.MaxAttempts() <= 0 || t.outOfTrials(d) { // see KillsProcess
 		return false
 	}
 	t.mu.Lock()
@@ -116,7 +116,7 @@ func (t *Trials) Waiting() []*message.Delivery {
 // far; 0: d is alone in the process.
 func (t *Trials) atOnce(d *message.Delivery) int {
 	attempts := int(d.Header.Attempt)
-	if attempts >= t.o.MaxAttempts-aloneAttempts {
+	if attempts >= t.o.MaxAttempts()-aloneAttempts {
 		return 0
 	}
 	return max(1, t.o.Handlers>>min(fewerEach*attempts, 31))
@@ -199,7 +199,7 @@ func (t *Trials) begin(d *message.Delivery, alone bool) {
 	t.Log.Warn("a message came back so often that its task may have ended its processes; "+
 		"this attempt was written down before it begins",
 		append(d.Attrs(), "deliveries", d.Dequeued,
-			"attempt", fmt.Sprintf("%d of %d", d.Header.Attempt+1, t.o.MaxAttempts), "alone", alone)...)
+			"attempt", fmt.Sprintf("%d of %d", d.Header.Attempt+1, t.o.MaxAttempts()), "alone", alone)...)
 	t.Open(d)
 }
 
