@@ -118,7 +118,6 @@ func Main(program func() *cobra.Command, atOnce func()) {
 	takeHangups() // signals first: all else takes time
 	ctx, stop := withSignals(context.Background(), atOnce)
 	root := program()
-	callAs(root, os.Args[0])
 	prepare(root)
 	leaveHangups(root)
 	cmd, err := root.ExecuteContextC(ctx)
@@ -154,7 +153,6 @@ func prepare(root *cobra.Command) {
 	}
 	root.PersistentPreRunE = fromTwins
 	explain(Group(root))
-	nameCommands(root)
 }
 
 func report(w io.Writer, root, cmd *cobra.Command, err error) {
@@ -170,7 +168,7 @@ func report(w io.Writer, root, cmd *cobra.Command, err error) {
 	}
 	for _, line := range lines {
 		if line = strings.TrimSpace(line); line != "" {
-			fmt.Fprintf(w, "%s: %s\n", root.Name(), Called(line))
+			fmt.Fprintf(w, "%s: %s\n", root.Name(), line)
 		}
 	}
 }

@@ -73,7 +73,7 @@ func small(t *testing.T) *build {
 	b := &build{release{version: "1.2.3~rc.1", revision: "v1.2.3-rc.1", when: aDay}, t.TempDir()}
 	t.Chdir("../../..")
 	for _, arch := range architectures {
-		for _, name := range []string{"queuepump-distributor", "queuepump-processor", "copyright"} {
+		for _, name := range []string{"distributor", "processor", "loadtest", "copyright"} {
 			for _, ext := range []string{"", ".bash", ".zsh", ".fish"} {
 				file := filepath.Join(b.built(arch), name+ext)
 				err := errors.Join(os.MkdirAll(b.built(arch), 0o755), os.WriteFile(file, []byte(file), 0o600))
@@ -115,8 +115,8 @@ func TestTheArchiveHasWhatPackagesHave(t *testing.T) {
 	const name = "queuepump_1.2.3~rc.1_linux_arm64"
 	found := archived(t, gunzipped(t, filepath.Join(to, name+".tar.gz")))
 	for path, mode := range map[string]int64{
-		"usr/bin/queuepump-distributor":                         0o755,
-		"usr/bin/queuepump-processor":                           0o755,
+		"usr/bin/distributor": 0o755,
+		"usr/bin/processor":   0o755,
 		"usr/lib/systemd/system/queuepump-distributor@.service": 0o644,
 		"usr/lib/systemd/system/queuepump-processor@.service":   0o644,
 		"usr/lib/sysusers.d/queuepump.conf":                     0o644,
@@ -125,7 +125,7 @@ func TestTheArchiveHasWhatPackagesHave(t *testing.T) {
 		"etc/queuepump/pump.yaml.example":                       0o644,
 		"usr/share/doc/queuepump/docs/service.md":               0o644,
 		"usr/share/doc/queuepump/copyright":                     0o644,
-		"usr/share/zsh/site-functions/_queuepump-processor":     0o644,
+		"usr/share/zsh/site-functions/_processor":               0o644,
 	} {
 		h := found[name+"/"+path]
 		if h == nil || h.Mode != mode || h.Uid != 0 || !h.ModTime.Equal(aDay) {

@@ -145,7 +145,7 @@ func (b *build) layer(arch string) ([]byte, error) {
 		add("usr/", 0o755, 0, nil),
 		add("usr/bin/", 0o755, 0, nil))
 	for _, name := range []string{"distributor", "processor"} {
-		data, readErr := os.ReadFile(filepath.Join(b.built(arch), "queuepump-"+name))
+		data, readErr := os.ReadFile(filepath.Join(b.built(arch), name))
 		err = errors.Join(err, readErr, add("usr/bin/"+name, 0o755, 0, data))
 	}
 	copyright, readErr := os.ReadFile(filepath.Join(b.built(arch), "copyright"))

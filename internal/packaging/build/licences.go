@@ -91,7 +91,7 @@ func partsOf(arch string) ([]part, error) {
 		errs = append(errs, found[name].read(file))
 	}
 	list, err := goOutput(arch, "list", "-deps", "-json=Dir,Module", "./cmd/distributor",
-		"./cmd/processor")
+		"./cmd/processor", "./loadtest")
 	if err != nil {
 		return nil, err
 	}

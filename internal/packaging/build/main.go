@@ -17,6 +17,12 @@ import (
 
 var architectures = []string{"amd64", "arm64"}
 
+// programs are what packages install, each with its source. loadtest serves simulated accounts, so
+// that what the others say of it can be typed.
+var programs = map[string]string{
+	"distributor": "./cmd/distributor", "processor": "./cmd/processor", "loadtest": "./loadtest",
+}
+
 func main() {
 	var out, version string
 	root := &cobra.Command{Use: "build", SilenceUsage: true}
@@ -54,17 +60,17 @@ func newBuild(out, version string) (*build, error) {
 	return &build{out: out, release: r}, err
 }
 
-// built is the folder with the binaries of an architecture, under their names in packages.
+// built is the folder with the binaries of an architecture, with their completions.
 func (b *build) built(arch string) string { return filepath.Join(b.out, "built", arch) }
 
 // binaries builds both for an architecture: static, and the same on every machine. Their copyright
 // file stands beside them.
 func (b *build) binaries(arch string) error {
-	for _, name := range []string{"distributor", "processor"} {
+	for name, source := range programs {
 		err := b.run([]string{"CGO_ENABLED=0", "GOOS=linux", "GOARCH=" + arch},
 			goTool(), "build", "-trimpath", "-buildvcs=false",
 			"-ldflags", "-s -w -X "+revisionVariable+"="+b.revision,
-			"-o", filepath.Join(b.built(arch), "queuepump-"+name), "./cmd/"+name)
+			"-o", filepath.Join(b.built(arch), name), source)
 		if err != nil {
 			return err
 		}

@@ -76,7 +76,7 @@ func (b *build) completions(archs ...string) error {
 		return fmt.Errorf("packages are made on Linux on %s: a binary prints its completions",
 			strings.Join(architectures, " or "))
 	}
-	for _, name := range []string{"queuepump-distributor", "queuepump-processor"} {
+	for name := range programs {
 		// Without a folder in its name it would be looked for in PATH.
 		binary, err := filepath.Abs(filepath.Join(native, name))
 		if err != nil {

@@ -310,7 +310,7 @@ func (t *trial) reload() (string, error) {
 	var refused error
 	err = within(time.Minute, "the account is added", func() (bool, error) {
 		// It is refused while a process has not said that it can read the account.
-		_, refused = t.c.run("queuepump-distributor", "accounts", "add", added,
+		_, refused = t.c.run("distributor", "accounts", "add", added,
 			"--config", "/etc/queuepump/pump.yaml")
 		return refused == nil, nil
 	})
@@ -349,7 +349,7 @@ func (t *trial) end() (string, error) {
 		}
 	}
 	err := within(time.Minute, "the ledger holds every task", func() (bool, error) {
-		text, err := t.c.run("queuepump-distributor", "status", "--json",
+		text, err := t.c.run("distributor", "status", "--json",
 			"--config", "/etc/queuepump/pump.yaml")
 		if err != nil {
 			return false, err
@@ -402,10 +402,10 @@ func (t *trial) remove() (string, error) {
 	if _, err := t.dpkg("-r", "queuepump"); err != nil {
 		return "", err
 	}
-	if text, err := t.c.run("pgrep", "-a", "-f", "^/(usr/bin/queuepump|srv/)"); err == nil {
+	if text, err := t.c.run("pgrep", "-a", "-f", "^/(usr/bin/(distributor|processor)|srv/)"); err == nil {
 		return "", fmt.Errorf("these still run: %s", text)
 	}
-	if t.c.exists("/usr/bin/queuepump-processor") {
+	if t.c.exists("/usr/bin/processor") {
 		return "", fmt.Errorf("a binary is left")
 	}
 	for _, path := range []string{

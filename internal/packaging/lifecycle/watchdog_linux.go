@@ -104,7 +104,7 @@ func (t *trial) send(service string) error {
 	if err := t.c.write("srv/hundred.jsonl", strings.Repeat("{}\n", 100)); err != nil {
 		return err
 	}
-	_, err := t.c.run("queuepump-distributor", "run", "--quiet", "--beat", "1s", "--once",
+	_, err := t.c.run("distributor", "run", "--quiet", "--beat", "1s", "--once",
 		"--input", "/srv/hundred.jsonl", "--config", "/etc/queuepump/"+instance(service)+".yaml")
 	return err
 }
