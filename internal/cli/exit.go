@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"syscall"
 
@@ -109,23 +108,6 @@ func OneArgument(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	return Usage("there is one %s, not %d\nusage: %s", name, len(args), cmd.UseLine())
-}
-
-// Main makes the root command, runs the program, and ends the process. atOnce is called before a
-// second signal ends the process at once.
-func Main(program func() *cobra.Command, atOnce func()) {
-	own = true
-	takeHangups() // signals first: all else takes time
-	ctx, stop := withSignals(context.Background(), atOnce)
-	root := program()
-	prepare(root)
-	leaveHangups(root)
-	cmd, err := root.ExecuteContextC(ctx)
-	stop()
-	if err != nil {
-		report(os.Stderr, root, cmd, err)
-	}
-	os.Exit(exitCode(err))
 }
 
 // Run runs the program in this process, for tests, and gives its exit status and what it said of an

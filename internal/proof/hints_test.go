@@ -20,13 +20,13 @@ var hinted = regexp.MustCompile(`([-\w./]*)\b(distributor|processor|loadtest) ` 
 	`generate|help|ids|page|peek|plan|quarantine|serve|status|top|version|workload)\b[^\n` + "`" +
 	`;,()"|<]*)`)
 
-// installed are the commands that packages install, as the list of their files has them.
+// installed are the commands that packages and archives install, as .goreleaser.yaml has them.
 func installed(t *testing.T) map[string]bool {
 	t.Helper()
-	text, err := os.ReadFile(root + "/internal/packaging/nfpm.yaml")
+	text, err := os.ReadFile(root + "/.goreleaser.yaml")
 	must(t, err)
 	found := map[string]bool{}
-	for _, m := range regexp.MustCompile(`/usr/bin/([\w-]+),`).FindAllStringSubmatch(string(text), -1) {
+	for _, m := range regexp.MustCompile(`\bbinary: ([\w-]+)`).FindAllStringSubmatch(string(text), -1) {
 		found[m[1]] = true
 	}
 	return found

@@ -53,7 +53,8 @@ deb)
 	;;
 rpm)
 	install() { in_root rpm -i --nodeps "/packages/$1.rpm"; }
-	upgrade() { in_root rpm -U --nodeps /packages/new.rpm; }
+	# The same one again: for its scripts that is an upgrade.
+	upgrade() { in_root rpm -U --nodeps --replacepkgs /packages/new.rpm; }
 	remove() { in_root rpm -e queuepump; }
 	;;
 esac
