@@ -265,7 +265,7 @@ package-test: ##release look into what make release made, install, upgrade, remo
 OLDER ?=
 SERVICE = unshare --mount --propagation private $(GO) test -tags service ./internal/packaging/service -count 1 -v -timeout 30m -out '$(CURDIR)/out/service'
 service-test: build deb ##release upgrade, downgrade, reload, remove and purge the deb of this machine under a real systemd, in a container, while 100,000 tasks are done (root, systemd-nspawn; it says what is missing)
-	$(SERVICE) -run '^TestTheLifeOfAService$$' $(if $(OLDER),-older $(call quote,$(abspath $(OLDER))))
+	$(SERVICE) -run '^TestTheLifeOfAService$$' -before $(BEFORE) $(if $(OLDER),-older $(call quote,$(abspath $(OLDER))))
 
 first-hour: ##release type what README.md says in an empty folder, build and service included, within five minutes (root, systemd-nspawn; it says what is missing)
 	$(SERVICE) -run '^TestTheFirstHour$$'

@@ -17,9 +17,6 @@ import (
 )
 
 const (
-	// olderCommit stands for the last release until there is one.
-	olderCommit = "81501e75"
-
 	distributor = "queuepump-distributor@tasks"
 	first       = "queuepump-processor@first"
 	second      = "queuepump-processor@second"
@@ -35,7 +32,9 @@ const (
 var (
 	services = []string{distributor, first, second}
 
-	older = flag.String("older", "", "a deb to begin with (default: one of the commit "+olderCommit+")")
+	older = flag.String("older", "", "a deb to begin with (default: one of the commit before)")
+	// Until there is a last release, a commit stands for it.
+	beforeCommit = flag.String("before", "", "the commit whose package the trial begins with")
 	tasks = flag.Int("tasks", 100_000, "how many tasks are done meanwhile")
 	rate  = flag.Float64("rate", 1500, "how many tasks a second all processors start at most")
 )
@@ -100,7 +99,7 @@ func TestTheLifeOfAService(t *testing.T) {
 // olderPackage is of an earlier commit, built by its own tools from a copy of it.
 func olderPackage(t *testing.T) string {
 	source := t.TempDir()
-	here(t, "", "git", "archive", "-o", source+"/source.tar", olderCommit)
+	here(t, "", "git", "archive", "-o", source+"/source.tar", *beforeCommit)
 	here(t, source, "tar", "-xf", "source.tar")
 	here(t, source, "go", "run", "./internal/packaging/build", "deb", "--version", "0.0.9")
 	return oneDeb(t, source+"/out/package")
