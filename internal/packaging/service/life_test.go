@@ -35,8 +35,8 @@ var (
 	older = flag.String("older", "", "a deb to begin with (default: one of the commit before)")
 	// Until there is a last release, a commit stands for it.
 	beforeCommit = flag.String("before", "", "the commit whose package the trial begins with")
-	tasks = flag.Int("tasks", 100_000, "how many tasks are done meanwhile")
-	rate  = flag.Float64("rate", 1500, "how many tasks a second all processors start at most")
+	tasks        = flag.Int("tasks", 100_000, "how many tasks are done meanwhile")
+	rate         = flag.Float64("rate", 1500, "how many tasks a second all processors start at most")
 )
 
 // trial is the life of a package in a container.
