@@ -96,12 +96,13 @@ func TestTheLifeOfAService(t *testing.T) {
 	}
 }
 
-// olderPackage is of an earlier commit, built by its own tools from a copy of it.
+// olderPackage is of an earlier commit, built by its own tools from a copy of it. Its version is before
+// that of any other.
 func olderPackage(t *testing.T) string {
 	source := t.TempDir()
 	here(t, "", "git", "archive", "-o", source+"/source.tar", *beforeCommit)
 	here(t, source, "tar", "-xf", "source.tar")
-	here(t, source, "go", "run", "./internal/packaging/build", "deb", "--version", "0.0.9")
+	here(t, source, "go", "run", "./internal/packaging/build", "deb", "--version", "0.0.0~0")
 	return oneDeb(t, source+"/out/package")
 }
 
