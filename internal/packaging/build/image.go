@@ -27,7 +27,7 @@ const (
 	imageUser = 65532
 )
 
-var imagePrograms = []string{"distributor", "processor"}
+var imagePrograms = []string{"distributor", "processor", "azsim"}
 
 func (b *build) image() error {
 	for _, p := range linux {
@@ -106,7 +106,7 @@ func (b *build) imageOf(arch string) (v1.Image, error) {
 		User:       fmt.Sprintf("%d:%d", imageUser, imageUser),
 		WorkingDir: imageHome,
 		Env:        []string{"PATH=/usr/bin", "HOME=" + imageHome},
-		// Either binary is run by its name; without one the image says what it has.
+		// Each program is run by its name; without one the image says what it has.
 		Cmd: []string{"processor", "--help"},
 		Labels: map[string]string{
 			"org.opencontainers.image.title":    imageName,

@@ -17,9 +17,10 @@ import (
 )
 
 // programs are what is installed, each with its source. loadtest serves simulated accounts, so that
-// what the others say of it can be typed.
+// what the others say of it can be typed; azsim does that alone, for tests of any language.
 var programs = map[string]string{
 	"distributor": "./cmd/distributor", "processor": "./cmd/processor", "loadtest": "./loadtest",
+	"azsim": "./loadtest/azsim/cmd/azsim",
 }
 
 // platform is what a program is built for.
