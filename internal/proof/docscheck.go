@@ -14,8 +14,8 @@ type Document struct {
 	Lines []string
 }
 
-// Read reads README.md, CONTRIBUTING.md, SECURITY.md, docs/*.md and docs/reports/*.md below the root
-// of the source tree.
+// Read reads README.md, CONTRIBUTING.md, SECURITY.md, docs/*.md and docs/reports/*.md below the
+// root of the source tree.
 func Read(root string) ([]Document, error) {
 	var files []string
 	for _, name := range []string{"README.md", "CONTRIBUTING.md", "SECURITY.md"} {
