@@ -45,7 +45,8 @@ func (b *build) deb() error {
 	file = filepath.Join(b.out, "package", file)
 	// It replaces others, so that a pattern names one.
 	err := errors.Join(os.RemoveAll(filepath.Dir(file)), os.MkdirAll(filepath.Dir(file), 0o755))
-	return cmp.Or(err, b.run(nil, "dpkg-deb", "--root-owner-group", "-Zgzip", "--build", root, file))
+	return cmp.Or(err,
+		b.run(nil, "dpkg-deb", "--root-owner-group", "-Zgzip", "-z6", "--build", root, file))
 }
 
 // control writes what dpkg asks of a package.
