@@ -10,7 +10,7 @@ PROMTOOL   = github.com/prometheus/prometheus/cmd/promtool@v0.316.0
 AZURITE    = pump/storage/storagetest/azurite
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test verify test-race play chaos simulate mutants windows limits lint docs-metrics docs-commands check-alerts fmt vuln fuzz bench soak cover package deb image package-test service-test first-hour azurite azure azure-try e2e-page e2e-report clean
+.PHONY: help build run test verify test-race play chaos simulate mutants windows limits lint docs-metrics docs-commands check-alerts fmt vuln fuzz bench soak cover deb release package-test service-test first-hour azurite azure azure-try e2e-page e2e-report clean
 
 # The word behind ## is the group under which help lists a goal, or play.
 goals = sed -n "s/^\(play-\)*\([a-z0-9-]*\):.*\#\#$(1) /  make $(2)\2@/p" Makefile | awk -F @ '{ printf "%-$(3)s %s\n", $$1, $$2 }'
@@ -24,7 +24,7 @@ plays:
 	@$(call goals,play,play WHAT=,30)
 
 build: ##use build the binaries into bin/
-	$(GO) build -o bin/ ./cmd/distributor ./cmd/processor ./loadtest ./loadtest/azsim/cmd/azsim
+	CGO_ENABLED=0 $(GO) build -o bin/ ./cmd/distributor ./cmd/processor ./loadtest ./loadtest/azsim/cmd/azsim
 
 # INPUT, KEY, EXEC and EXEC_EACH are quoted for the shell, whatever they hold.
 quote = '$(subst ','\'',$(1))'
@@ -188,6 +188,7 @@ azure-try: azurite ##prove try make azure itself, all of it: on the simulator an
 lint: ##develop vet (also for Windows and macOS), staticcheck, gofumpt
 	$(GO) vet ./...
 	GOOS=windows $(GO) vet ./cmd/... ./loadtest/...
+	$(GO) vet -tags service,packaging ./internal/packaging/... ./cmd/...
 	GOOS=darwin $(GO) vet ./cmd/... ./loadtest/...
 	$(STATICCHECK) ./...
 	@unformatted=$$($(GOFUMPT) -l .) || exit 1; \
@@ -244,29 +245,30 @@ cover: azurite ##develop show the coverage of each package
 	$(GO) tool cover -func out/cover.out | tail -1
 
 VERSION ?=
-package: ##release make deb, rpm and tar.gz for amd64 and arm64 in out/package, of the version of git or of VERSION=1.2.3
-	GO='$(GO)' $(GO) run ./internal/packaging/build packages --version $(call quote,$(VERSION))
+MAKES = GO='$(GO)' $(GO) run ./internal/packaging/build
+deb: build ##release make the deb of this machine in out/package, of the version of git or of VERSION=v1.2.3 (half a minute)
+	$(MAKES) deb --version $(call quote,$(VERSION))
 
-deb: ##release make the deb of this machine's architecture in out/package, of the version of git or of VERSION=1.2.3
-	GO='$(GO)' $(GO) run ./internal/packaging/build deb --version $(call quote,$(VERSION))
+# The first build of the tools takes four minutes of CPU; what they lack, they name.
+out/tools/goreleaser: internal/packaging/tools.mod
+	$(GO) build -modfile=internal/packaging/tools.mod -o out/tools/ github.com/goreleaser/goreleaser/v2 github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod
 
-image: ##release make the image for amd64 and arm64 in out/image, without an engine, of the version of git or of VERSION=1.2.3
-	GO='$(GO)' $(GO) run ./internal/packaging/build image --version $(call quote,$(VERSION))
+# --skip=validate: a tag may be missing still, and the version is what is said here. goreleaser wants a remote.
+REMOTE = GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=remote.origin.url GIT_CONFIG_VALUE_0=https://github.com/queuepump/queuepump
+release: out/tools/goreleaser ##release make all that a release has in out/release and out/image, VERSION=v1.2.3; PUBLISH=1 publishes the tag of that name as a draft
+	$(if $(VERSION),,$(error say which: make release VERSION=v1.2.3))
+	$(REMOTE) PATH="$(CURDIR)/out/tools:$$PATH" GORELEASER_CURRENT_TAG=$(call quote,$(VERSION)) goreleaser release --clean $(if $(PUBLISH),,--skip=publish,announce,validate)
 
-package-test: package image ##release make both, look into them, install, upgrade, remove and purge in a chroot (root, dpkg, rpm and systemd-analyze; it says what is missing)
-	$(GO) test ./internal/packaging/build -count 1 -v
+package-test: ##release look into what make release made, install, upgrade, remove and purge it in a chroot (root, dpkg, rpm, lintian; it says what is missing)
 	$(GO) test ./internal/packaging/build -count 1 -v -out '$(CURDIR)/out'
 
 OLDER ?=
-service-test: ##release upgrade, reload, remove and purge the deb of this machine under a real systemd, in a container, while 100,000 tasks are done (root, systemd-nspawn; "Error 77": this machine cannot try it)
-	mkdir -p out/service
-	$(GO) build -o out/service/ ./internal/packaging/build ./internal/packaging/lifecycle ./loadtest
-	GO='$(GO)' out/service/lifecycle --build out/service/build --loadtest out/service/loadtest $(if $(OLDER),--older $(call quote,$(OLDER)))
+SERVICE = unshare --mount --propagation private $(GO) test -tags service ./internal/packaging/service -count 1 -v -timeout 30m -out '$(CURDIR)/out/service'
+service-test: build deb ##release upgrade, downgrade, reload, remove and purge the deb of this machine under a real systemd, in a container, while 100,000 tasks are done (root, systemd-nspawn; it says what is missing)
+	$(SERVICE) -run '^TestTheLifeOfAService$$' -before $(BEFORE) $(if $(OLDER),-older $(call quote,$(abspath $(OLDER))))
 
-first-hour: ##release type what README.md says in an empty folder, build and service included, within five minutes (root, systemd-nspawn; "Error 77": this machine cannot try it)
-	mkdir -p out/first-hour
-	$(GO) build -o out/first-hour/ ./internal/packaging/lifecycle
-	GO='$(GO)' out/first-hour/lifecycle --first-hour --out out/first-hour
+first-hour: ##release type what README.md says in an empty folder, build and service included, within five minutes (root, systemd-nspawn; it says what is missing)
+	$(SERVICE) -run '^TestTheFirstHour$$'
 
 PAGE = internal/admin/e2e
 CHROMIUM = command -v chromium >/dev/null || { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends chromium fonts-dejavu-core; }

@@ -26,7 +26,7 @@ import (
 //   - documents: docs/ with its pictures, every *.md, licences;
 //   - testdata folders;
 //   - vendored assets: uPlot, which stands in internal/admin;
-//   - lock files: go.sum, package-lock.json;
+//   - lock files: go.sum, package-lock.json, and those of the tools that releases are made by;
 //   - what is generated, because its generator counts: bench/results.txt, which `make bench` writes.
 //
 // A line counts once for each 100 characters begun, so that no one line holds ten.
@@ -131,7 +131,7 @@ func uncounted(name string) bool {
 		base == "LICENSE", strings.HasSuffix(base, ".LICENSE"),
 		slices.Contains(strings.Split(path.Dir(name), "/"), "testdata"),
 		strings.HasPrefix(base, "uPlot."),
-		base == "go.sum", base == "package-lock.json",
+		base == "go.sum", base == "package-lock.json", strings.HasPrefix(base, "tools."),
 		name == "bench/results.txt":
 		return true
 	}

@@ -66,7 +66,7 @@ var levels = []struct {
 	}},
 	{"proof", []string{
 		"internal", "internal/proof", "internal/mutants/overlay", "internal/packaging", "internal/packaging/build",
-		"internal/packaging/lifecycle", "pump/internal/processtest", "pump/worlds",
+		"internal/packaging/service", "pump/internal/processtest", "pump/worlds",
 		"loadtest/azsim", "pump/internal/testkit", "pump/internal/testworld", "loadtest/report",
 		"loadtest/realaccounts", "loadtest/scenario", "loadtest/simserver", "loadtest/azsim/cmd/azsim",
 		"loadtest", "bench", "pump/pumptest",

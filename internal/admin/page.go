@@ -32,8 +32,6 @@ type PageOptions struct {
 	// TokenFile is the file of the token that people need to act here; empty: nobody can act.
 	TokenFile string
 	Log       *slog.Logger // default: nothing
-	// Named gives a text with the commands' names as they are called here. Default: unchanged.
-	Named func(text string) string
 
 	doctor doctor.Options // replaces this machine, for tests
 }
@@ -80,9 +78,6 @@ var embedded embed.FS
 func NewPage(o PageOptions) (*Page, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
-	}
-	if o.Named == nil {
-		o.Named = func(text string) string { return text }
 	}
 	p := &Page{o: o, hub: newHub(o.Log), asked: make(chan struct{}, 1)}
 	p.hours.read, p.hours.log = p.readHistory, o.Log
@@ -197,7 +192,6 @@ func (p *Page) file(assets fs.FS, name string) http.HandlerFunc {
 	case ".svg":
 		kind = "image/svg+xml"
 	}
-	text = []byte(p.o.Named(string(text)))
 	return func(w http.ResponseWriter, _ *http.Request) {
 		if err != nil {
 			http.Error(w, "it is not here", http.StatusNotFound)

@@ -149,7 +149,6 @@ func (p *Page) show(s *status.Status, err error) {
 	p.shown.Lock()
 	defer p.shown.Unlock()
 	seen := p.seer.See(s, err)
-	seen.Headline.Text = p.o.Named(seen.Headline.Text)
 	if s == nil {
 		p.hub.put(partHead, head{Headline: seen.Headline, Problems: []string{}, Version: version()})
 		return
@@ -244,9 +243,6 @@ func (p *Page) diagnose(ctx context.Context) {
 		report := doctor.Check(ctx, *p.cfg.Load(), o)
 		if ctx.Err() != nil {
 			return
-		}
-		for i, f := range report.Findings {
-			report.Findings[i].Fix = p.o.Named(f.Fix)
 		}
 		p.shown.Lock()
 		p.doctor = diagnosis{At: time.Now().UTC(), Report: report}

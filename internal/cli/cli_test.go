@@ -202,44 +202,6 @@ func TestRequestsAreATable(t *testing.T) {
 	}
 }
 
-// What a process says names commands as they can be typed: it, and the other program beside it.
-func TestCommandsHaveTheNameThatTheProgramWasCalledBy(t *testing.T) {
-	defer clear(called)
-	const text = "see: distributor runs list (or `processor help exec`); distributor runs for days, a processor run"
-	for path, want := range map[string]string{
-		"bin/processor":                   text,
-		"":                                text,
-		"/usr/bin/queuepump-processor":    "see: queuepump-distributor runs list (or `queuepump-processor help exec`); distributor runs for days, a queuepump-processor run",
-		"/c/processor.exe":                text,
-		"/opt/queuepump-processor/worker": "see: distributor runs list (or `worker help exec`); distributor runs for days, a worker run",
-	} {
-		clear(called)
-		root := &cobra.Command{Use: "processor", Short: "x", Run: func(*cobra.Command, []string) {}}
-		callAs(root, path)
-		if got := Called(text); got != want || Called(got) != want {
-			t.Errorf("%q: %s", path, got)
-		}
-	}
-	clear(called)
-	program := func() *cobra.Command {
-		root := &cobra.Command{Use: "distributor", Run: func(*cobra.Command, []string) {}, Example: "  distributor run --wait"}
-		callAs(root, "/usr/bin/queuepump-distributor")
-		return root
-	}
-	if help, err := Help(t.Context(), program(), []string{"--help"}); err != nil || !strings.Contains(help, "\n  queuepump-distributor run --wait\n") {
-		t.Errorf("%v\n%s", err, help)
-	}
-	if _, said := Run(t.Context(), program(), []string{"--no-such"}); !strings.HasPrefix(said, "queuepump-distributor: ") || !strings.Contains(said, "see `queuepump-distributor --help`") {
-		t.Error(said)
-	}
-	var out bytes.Buffer
-	log := slog.New(named{slog.NewTextHandler(&out, nil)}).With("a", 1).WithGroup("g")
-	log.Warn("see: distributor status", "error", errors.New("it is open: distributor runs repair 1"), "key", "distributor status")
-	if !strings.Contains(out.String(), `msg="see: queuepump-distributor status" a=1 g.error="it is open: queuepump-distributor runs repair 1" g.key="distributor status"`) {
-		t.Error(out.String())
-	}
-}
-
 func TestTheLinkersRevisionGoesFirst(t *testing.T) {
 	defer func(was string) { revision = was }(revision)
 	if revision = "v1.2.3"; Revision() != "v1.2.3" {

@@ -87,7 +87,6 @@ func (f *ConsoleFlags) Console() (*Console, error) {
 	default:
 		return nil, Usage("--log-format: %q is not a format; use text, json or journal", f.format)
 	}
-	c.Log = slog.New(named{c.Log.Handler()})
 	return c, nil
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"syscall"
 
@@ -111,24 +110,6 @@ func OneArgument(cmd *cobra.Command, args []string) error {
 	return Usage("there is one %s, not %d\nusage: %s", name, len(args), cmd.UseLine())
 }
 
-// Main makes the root command, runs the program, and ends the process. atOnce is called before a
-// second signal ends the process at once.
-func Main(program func() *cobra.Command, atOnce func()) {
-	own = true
-	takeHangups() // signals first: all else takes time
-	ctx, stop := withSignals(context.Background(), atOnce)
-	root := program()
-	callAs(root, os.Args[0])
-	prepare(root)
-	leaveHangups(root)
-	cmd, err := root.ExecuteContextC(ctx)
-	stop()
-	if err != nil {
-		report(os.Stderr, root, cmd, err)
-	}
-	os.Exit(exitCode(err))
-}
-
 // Run runs the program in this process, for tests, and gives its exit status and what it said of an
 // error.
 func Run(ctx context.Context, root *cobra.Command, args []string) (status int, said string) {
@@ -154,7 +135,6 @@ func prepare(root *cobra.Command) {
 	}
 	root.PersistentPreRunE = fromTwins
 	explain(Group(root))
-	nameCommands(root)
 }
 
 func report(w io.Writer, root, cmd *cobra.Command, err error) {
@@ -170,7 +150,7 @@ func report(w io.Writer, root, cmd *cobra.Command, err error) {
 	}
 	for _, line := range lines {
 		if line = strings.TrimSpace(line); line != "" {
-			fmt.Fprintf(w, "%s: %s\n", root.Name(), Called(line))
+			fmt.Fprintf(w, "%s: %s\n", root.Name(), line)
 		}
 	}
 }

@@ -177,7 +177,7 @@ repair puts again what is missing. If the account comes back, accounts add takes
 				}
 				question = "What is in account %s is given up."
 				for _, line := range l.Text(time.Now()) {
-					fmt.Fprintln(cmd.ErrOrStderr(), cli.Called(plain(line)))
+					fmt.Fprintln(cmd.ErrOrStderr(), plain(line))
 				}
 			}
 			return c.apply(cmd, args[0], question, func(console *cli.Console) (accounts.Change, error) {
@@ -258,8 +258,8 @@ func (c *change) report(w io.Writer, d accounts.Change) error {
 	}
 	switch {
 	case d.State == accounts.Draining && !c.wait:
-		text += fmt.Sprintf("\nwhen it is empty: %s %s --config %s",
-			cli.Called("distributor accounts remove"), name, plain(c.config))
+		text += fmt.Sprintf("\nwhen it is empty: distributor accounts remove %s --config %s",
+			name, plain(c.config))
 	case d.Lost != nil:
 		text += "\nwhat was in it is given up; it can be taken out of the configuration"
 	case d.State == accounts.Unused:

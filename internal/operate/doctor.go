@@ -107,9 +107,9 @@ func printReport(out, log io.Writer, r *doctor.Report) error {
 		if f.Subject != "" {
 			about += " " + cli.Plain(f.Subject)
 		}
-		fmt.Fprintf(&b, "%s: %s: %s\n", f.Severity, about, cli.Called(cli.Plain(f.Problem)))
+		fmt.Fprintf(&b, "%s: %s: %s\n", f.Severity, about, cli.Plain(f.Problem))
 		if f.Fix != "" {
-			fmt.Fprintf(&b, "    fix: %s\n", cli.Called(cli.Plain(f.Fix)))
+			fmt.Fprintf(&b, "    fix: %s\n", cli.Plain(f.Fix))
 		}
 	}
 	_, err := out.Write(b.Bytes())

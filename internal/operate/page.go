@@ -26,7 +26,6 @@ func newPage(config string, file *configfile.File, log *slog.Logger) (*admin.Pag
 	path, _ := configfile.Path(config)
 	p, err := admin.NewPage(admin.PageOptions{
 		Config: file.Config, Path: path, Locate: file.Locate, TokenFile: file.Page.TokenFile, Log: log,
-		Named: cli.Called,
 	})
 	return p, cli.Explain(err, file)
 }

@@ -138,7 +138,7 @@ func printRepair(b *bytes.Buffer, s *distributor.RepairSummary, err error) {
 		fmt.Fprintf(b, "the run was %s and is sealed now\n", s.State)
 	}
 	if err == nil && (s.Missing > 0 || s.Sealed) {
-		fmt.Fprintln(b, cli.Called("to wait until it is done: distributor runs wait"), s.Run)
+		fmt.Fprintln(b, "to wait until it is done: distributor runs wait", s.Run)
 	}
 	cli.Requests(b, s.Requests, s.Throttled, s.Put)
 }

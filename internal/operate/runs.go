@@ -80,7 +80,7 @@ func comma(n uint64) string { return humanize.Comma(int64(n)) }
 func runLine(r *runs.Info) string {
 	line := fmt.Sprintf("%s  %-9s  %-6s  %12s tasks  %s  %s", r.ID, r.State, plain(r.Mode),
 		Known(r.Tasks, comma, "-"), r.Started.Format(time.DateTime),
-		cli.Called(notes(plain(r.Name), plain(r.Note))))
+		notes(plain(r.Name), plain(r.Note)))
 	return strings.TrimRight(line, " ")
 }
 
@@ -161,7 +161,7 @@ func printRun(out io.Writer, r *runs.Info) error {
 		line("cost", moneyText(*r.Cost, r.Currency))
 	}
 	line("what is met", If(r.Drop, "is dropped"))
-	line("note", cli.Called(plain(r.Note)))
+	line("note", plain(r.Note))
 	line("waits for", plain(r.WaitsFor))
 	_, err := io.WriteString(out, b.String())
 	return err

@@ -107,5 +107,5 @@ func list[T any](
 }
 
 func (c screen) wrap(w io.Writer, prefix, text string) {
-	Wrap(w, c.width, prefix, cli.Called(text))
+	Wrap(w, c.width, prefix, text)
 }

@@ -203,7 +203,7 @@ func (f *statusFlags) print(out io.Writer, s *status.Status, of error) error {
 	}
 	var b bytes.Buffer
 	if c.whole {
-		fmt.Fprintln(&b, cli.Called(plain(headline.Text))) // for programs it is one line
+		fmt.Fprintln(&b, plain(headline.Text)) // for programs it is one line
 	} else {
 		c.wrap(&b, "", plain(headline.Text))
 	}

@@ -237,7 +237,7 @@ func moneyLines(m *model) (lines []line) {
 
 func problemLines(m *model) (lines []line) {
 	for _, p := range m.status.Problems {
-		lines = append(lines, line{[]cell{text(cli.Called(p))}, true})
+		lines = append(lines, line{[]cell{text(p)}, true})
 	}
 	return lines
 }

@@ -91,7 +91,7 @@ func (m *model) above() string {
 	default:
 		h = admin.Headline{Text: "Reading the workload", Tone: admin.Quiet}
 	}
-	headline := ansi.Wrap(signs[h.Tone]+" "+cli.Called(cli.Plain(h.Text)), max(m.width, 1), "")
+	headline := ansi.Wrap(signs[h.Tone]+" "+cli.Plain(h.Text), max(m.width, 1), "")
 	// The table needs room too.
 	if all, most := strings.Split(headline, "\n"), max(m.height/3, 1); len(all) > most {
 		all = all[:most]
@@ -239,7 +239,7 @@ func (m *model) none(t tab, v view) string {
 	case t.name == quarantineTab && !m.allRead():
 		return "nothing is in quarantine in what was read so far"
 	}
-	return cli.Called(t.none)
+	return t.none
 }
 
 func fill(out []string, room int) string {

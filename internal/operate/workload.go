@@ -65,8 +65,7 @@ func printWorkload(out io.Writer, i *workloads.Info) error {
 	at := func(t time.Time) string { return t.Format(time.DateTime) + " UTC" }
 	line("made", Known(i.Made, at, ""))
 	if i.Deleting != nil {
-		line("!", "it is being deleted, since "+at(*i.Deleting)+
-			cli.Called("; to go on: distributor workload delete"))
+		line("!", "it is being deleted, since "+at(*i.Deleting)+"; to go on: distributor workload delete")
 	}
 	line("delivery", i.Delivery)
 	line("segments", humanize.Comma(int64(i.Segments))+If(i.Shared, ", without owners"))
@@ -106,8 +105,8 @@ func accountsText(i *workloads.Info) string {
 			used++
 		}
 	}
-	return fmt.Sprintf("%d, with %s in all; %s", used, cli.Plural(int64(i.Queues), "queue"),
-		cli.Called("see: distributor accounts list"))
+	return fmt.Sprintf("%d, with %s in all; see: distributor accounts list", used,
+		cli.Plural(int64(i.Queues), "queue"))
 }
 
 func runsText(i *workloads.Info) string {

@@ -15,10 +15,13 @@ import (
 )
 
 var (
-	//go:embed systemd/queuepump-distributor@.service
+	//go:embed root/usr/lib/systemd/system/queuepump-distributor@.service
 	distributorUnit string
-	//go:embed systemd/queuepump-processor@.service
+	//go:embed root/usr/lib/systemd/system/queuepump-processor@.service
 	processorUnit string
+
+	//go:embed root/usr/lib/systemd/system/queuepump.target
+	target string
 
 	units = map[string]string{
 		"queuepump-distributor@.service": distributorUnit,
@@ -42,7 +45,7 @@ func analyze(t *testing.T, name, text string, args ...string) (string, error) {
 
 // runnable is a unit whose binary is on this machine; the rest of its command line stands.
 func runnable(text string) string {
-	return regexp.MustCompile(`/usr/bin/queuepump-\w+`).ReplaceAllString(text, "/bin/true")
+	return regexp.MustCompile(`/usr/bin/\w+`).ReplaceAllString(text, "/bin/true")
 }
 
 // systemd takes an unknown directive for nothing and says so in its log, which fails here.
@@ -58,6 +61,9 @@ func TestSystemdFindsNothingWrongWithTheUnits(t *testing.T) {
 		if out, _ := verify(strings.Replace(text, "KillMode=", "KilMode=", 1)); out == "" {
 			t.Errorf("%s: a misspelt directive is not found", name)
 		}
+	}
+	if out, err := analyze(t, "queuepump.target", target, "verify", "--man=no"); err != nil || out != "" {
+		t.Errorf("%v\n%s", err, out)
 	}
 }
 
@@ -117,6 +123,7 @@ func TestUnitsGiveProcessesWhatTheyNeed(t *testing.T) {
 		for _, want := range []string{
 			"Type=notify", "NotifyAccess=main", "WatchdogSec=60s", "Restart=on-failure",
 			"EnvironmentFile=/etc/queuepump/%i.env", "ExecReload=/bin/kill -HUP $MAINPID",
+			"PartOf=queuepump.target", "WantedBy=multi-user.target queuepump.target",
 			"KillMode=mixed", "OOMPolicy=continue", "SuccessExitStatus=130 143",
 		} {
 			if !slices.Contains(list, want) {
@@ -131,7 +138,7 @@ func TestUnitsGiveProcessesWhatTheyNeed(t *testing.T) {
 
 // The units differ in what is the distributor's or the processor's own, and in nothing else.
 func TestUnitsAreAlike(t *testing.T) {
-	own := regexp.MustCompile(`^(Description|ExecStart|RestartPreventExitStatus)=`)
+	own := regexp.MustCompile(`^(Description|Documentation|ExecStart|RestartPreventExitStatus)=`)
 	shared := func(text string) []string {
 		return slices.DeleteFunc(directives(text), own.MatchString)
 	}

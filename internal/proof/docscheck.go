@@ -14,9 +14,13 @@ type Document struct {
 	Lines []string
 }
 
-// Read reads README.md, docs/*.md and docs/reports/*.md below the root of the source tree.
+// Read reads README.md, CONTRIBUTING.md, SECURITY.md, docs/*.md and docs/reports/*.md below the
+// root of the source tree.
 func Read(root string) ([]Document, error) {
-	files := []string{filepath.Join(root, "README.md")}
+	var files []string
+	for _, name := range []string{"README.md", "CONTRIBUTING.md", "SECURITY.md"} {
+		files = append(files, filepath.Join(root, name))
+	}
 	for _, pattern := range []string{"docs/*.md", "docs/reports/*.md"} {
 		found, err := filepath.Glob(filepath.Join(root, pattern))
 		if err != nil {

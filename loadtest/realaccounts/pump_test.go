@@ -104,20 +104,10 @@ type process struct {
 	err      error // how it ended; valid once done is closed
 }
 
-// binary finds a binary, also by the name that packages give it.
-func binary(dir, name string) (path string, err error) {
-	for _, name := range []string{name, "queuepump-" + name} {
-		if path, err = exec.LookPath(filepath.Join(dir, name)); err == nil {
-			return path, nil
-		}
-	}
-	return "", fmt.Errorf("there is no %s in %s", name, dir)
-}
-
 // start starts a binary. It ends with the part, at the latest.
 func (s *site) start(name, program string, args ...string) *process {
 	s.t.Helper()
-	path, err := binary(s.bin, program)
+	path, err := exec.LookPath(filepath.Join(s.bin, program))
 	s.must(s.t, err)
 	cmd := exec.Command(path, append(args, "--config", s.config)...)
 	cmd.Env = append(os.Environ(), s.env...)

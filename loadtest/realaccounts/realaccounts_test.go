@@ -370,17 +370,6 @@ func TestAPartThatTriesNothingFails(t *testing.T) {
 	}
 }
 
-func TestBinariesAreFoundByTheNamesOfPackages(t *testing.T) {
-	dir := t.TempDir()
-	must(t, os.WriteFile(filepath.Join(dir, "queuepump-processor"), []byte("#!/bin/sh\n"), 0o755))
-	if path, err := binary(dir, "processor"); err != nil || filepath.Base(path) != "queuepump-processor" {
-		t.Errorf("%s, %v", path, err)
-	}
-	if _, err := binary(dir, "distributor"); err == nil || !strings.Contains(err.Error(), "there is no distributor in "+dir) {
-		t.Error(err)
-	}
-}
-
 // TestAReportHoldsNoSecret, whatever stands in a failure.
 func TestAReportHoldsNoSecret(t *testing.T) {
 	a := Account{Connection: "https://two.queue.core.windows.net/?sv=1&sig=c2Vjcm%2BV0"}

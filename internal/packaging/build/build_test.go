@@ -2,12 +2,13 @@ package main
 
 import (
 	"archive/tar"
-	"compress/gzip"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -29,26 +30,19 @@ var aDay = time.Date(2026, 11, 24, 21, 26, 12, 0, time.UTC)
 func TestACommitHasAVersion(t *testing.T) {
 	const hash = "3941af565e4f"
 	// In the order in which package managers take them.
-	cases := []struct {
-		tag, ahead        string
-		changed           bool
-		version, revision string
-	}{
-		{"", "", false, "0.0.0~20261124212612.3941af565e4f", hash},
-		{"", "", true, "0.0.0~20261124212612.3941af565e4f+changes", hash + "+changes"},
-		{"v1.2.3-rc.1", "0", false, "1.2.3~rc.1", "v1.2.3-rc.1"},
-		{"v1.2.3-rc.1", "2", false, "1.2.3~rc.1+20261124212612.3941af565e4f", "v1.2.3-rc.1+" + hash},
-		{"v1.2.3", "0", false, "1.2.3", "v1.2.3"},
-		{"v1.2.3", "7", false, "1.2.3+20261124212612.3941af565e4f", "v1.2.3+" + hash},
-		{"v1.2.10", "0", false, "1.2.10", "v1.2.10"},
+	cases := []struct{ given, version, revision string }{
+		{"v0.0.0-20261124212612." + hash, "0.0.0~20261124212612.3941af565e4f", "v0.0.0-20261124212612.3941af565e4f"},
+		{"v1.2.3-rc.1", "1.2.3~rc.1", "v1.2.3-rc.1+3941af565e4f"},
+		{"v1.2.3-rc.1-2-g" + hash, "1.2.3~rc.1+2.3941af565e4f", "v1.2.3-rc.1-2-g3941af565e4f"},
+		{"v1.2.3", "1.2.3", "v1.2.3+3941af565e4f"},
+		{"v1.2.3-7-g" + hash, "1.2.3+7.3941af565e4f", "v1.2.3-7-g3941af565e4f"},
+		{"v1.2.3-11-g" + hash, "1.2.3+11.3941af565e4f", "v1.2.3-11-g3941af565e4f"},
+		{"v1.2.10", "1.2.10", "v1.2.10+3941af565e4f"},
 	}
 	for i, c := range cases {
-		r, err := named(c.tag, c.ahead, hash, aDay, c.changed)
+		r, err := named(c.given, hash, aDay)
 		if err != nil || r.version != c.version || r.revision != c.revision || r.when != aDay {
-			t.Errorf("%s and %s: %+v, %v", c.tag, c.ahead, r, err)
-		}
-		if !validVersion.MatchString(r.version) {
-			t.Errorf("%s cannot be given as VERSION=", r.version)
+			t.Errorf("%s: %+v, %v", c.given, r, err)
 		}
 		if _, err := exec.LookPath("dpkg"); err == nil && i > 0 {
 			before := cases[i-1].version
@@ -57,31 +51,87 @@ func TestACommitHasAVersion(t *testing.T) {
 			}
 		}
 	}
-	for _, tag := range []string{"v1.2", "v1.2.3_4", "v1-2"} {
-		if _, err := named(tag, "0", hash, aDay, false); err == nil {
-			t.Errorf("%s is taken for a version", tag)
+	for _, given := range []string{"v1.2", "1.2.3", "v1.2.3_4", "v1-2", "v1 2"} {
+		if _, err := named(given, hash, aDay); err == nil {
+			t.Errorf("%s is taken for a version", given)
 		}
-	}
-	if _, err := currentRelease("v1 2"); err == nil {
-		t.Error("a version with a blank is taken")
 	}
 }
 
-// small is a build with files in the place of binaries, in the root of the source tree.
+// small is a build with files in the place of programs, in the root of the source tree.
 func small(t *testing.T) *build {
 	t.Helper()
 	b := &build{release{version: "1.2.3~rc.1", revision: "v1.2.3-rc.1", when: aDay}, t.TempDir()}
 	t.Chdir("../../..")
-	for _, arch := range architectures {
-		for _, name := range []string{"queuepump-distributor", "queuepump-processor", "copyright"} {
-			for _, ext := range []string{"", ".bash", ".zsh", ".fish"} {
-				file := filepath.Join(b.built(arch), name+ext)
-				err := errors.Join(os.MkdirAll(b.built(arch), 0o755), os.WriteFile(file, []byte(file), 0o600))
-				must(t, err)
-			}
+	must(t, os.MkdirAll(filepath.Join(b.out, "files", docFolder), 0o755))
+	must(t, os.WriteFile(filepath.Join(b.out, "files", docFolder, "copyright"), nil, 0o600))
+	for _, p := range linux {
+		for name := range programs {
+			file := filepath.Join(b.built(p.arch), name)
+			must(t, errors.Join(os.MkdirAll(b.built(p.arch), 0o755), os.WriteFile(file, []byte(file), 0o600)))
 		}
 	}
 	return b
+}
+
+var toAFile = regexp.MustCompile(`\]\(([^)\s#]+)|(?m)^\[[^\]]+\]: +([^\s#]+)|file:(/[^\s]+)|man:(\S+)\(1\)`)
+
+// deadEnds are the links of a packed tree's documents and units that lead to no file of it, but for
+// those to man pages, which this finds without their programs only where they are packed too.
+func deadEnds(t *testing.T, tree string, pages bool) (dead []string, links int) {
+	t.Helper()
+	must(t, filepath.WalkDir(tree, func(file string, e fs.DirEntry, err error) error {
+		unit := strings.Contains(file, "systemd/system/")
+		if err != nil || e.IsDir() || filepath.Ext(file) != ".md" && !unit {
+			return err
+		}
+		text, err := os.ReadFile(file)
+		for _, m := range toAFile.FindAllStringSubmatch(string(text), -1) {
+			to := filepath.Join(filepath.Dir(file), m[1]+m[2])
+			switch {
+			case strings.Contains(m[1]+m[2], "://") || unit && m[1]+m[2] != "" || !unit && m[3]+m[4] != "":
+				continue
+			case m[3] != "":
+				to = filepath.Join(tree, m[3])
+			case m[4] != "" && !pages:
+				continue
+			case m[4] != "":
+				to = filepath.Join(tree, "usr/share/man/man1", m[4]+".1.gz")
+			}
+			if _, err := os.Stat(to); err != nil {
+				dead = append(dead, file+": "+m[0])
+			}
+			links++
+		}
+		return err
+	}))
+	return dead, links
+}
+
+// Whoever reads the documents of a package or an archive finds all that they lead to.
+func TestEveryLinkInThePackageLeadsToAFileOfIt(t *testing.T) {
+	t.Chdir("../../..")
+	to := t.TempDir()
+	must(t, errors.Join(os.CopyFS(to, os.DirFS("internal/packaging/root")), documents(to)))
+	dead, links := deadEnds(t, to, false)
+	if len(dead) > 0 || links < 150 {
+		t.Errorf("%d links, and these lead nowhere: %q", links, dead)
+	}
+	for _, name := range []string{"README.md", "docs/service.md", "docs/reports/licences.md", "docs/page.png"} {
+		if _, err := os.Stat(filepath.Join(to, docFolder, name)); err != nil {
+			t.Error(err)
+		}
+	}
+	packed := map[string]bool{"docs/page.md": true, "docs": true}
+	const from = "[a](page.md#b) [b](../pump/x.go#L1) [c](https://x.y) [d](#e)\n[f]: ../LICENSE\n"
+	const want = "[a](page.md#b) [b](" + published + "pump/x.go#L1) [c](https://x.y) [d](#e)\n[f]: " + published + "LICENSE\n"
+	if got := string(closed([]byte(from), "docs", packed)); got != want {
+		t.Errorf("%s\nnot\n%s", got, want)
+	}
+	must(t, os.Remove(filepath.Join(to, docFolder, "docs/metrics.md")))
+	if dead, _ = deadEnds(t, to, false); len(dead) == 0 {
+		t.Error("a missing document is not missed")
+	}
 }
 
 // archived reads the headers of a tar.
@@ -95,75 +145,6 @@ func archived(t *testing.T, r io.Reader) map[string]*tar.Header {
 		}
 		must(t, err)
 		found[h.Name] = h
-	}
-}
-
-func gunzipped(t *testing.T, file string) io.Reader {
-	t.Helper()
-	f, err := os.Open(file)
-	must(t, err)
-	t.Cleanup(func() { f.Close() })
-	z, err := gzip.NewReader(f)
-	must(t, err)
-	return z
-}
-
-func TestTheArchiveHasWhatPackagesHave(t *testing.T) {
-	b := small(t)
-	to := t.TempDir()
-	must(t, b.archive(to, "arm64"))
-	const name = "queuepump_1.2.3~rc.1_linux_arm64"
-	found := archived(t, gunzipped(t, filepath.Join(to, name+".tar.gz")))
-	for path, mode := range map[string]int64{
-		"usr/bin/queuepump-distributor":                         0o755,
-		"usr/bin/queuepump-processor":                           0o755,
-		"usr/lib/systemd/system/queuepump-distributor@.service": 0o644,
-		"usr/lib/systemd/system/queuepump-processor@.service":   0o644,
-		"usr/lib/sysusers.d/queuepump.conf":                     0o644,
-		"usr/lib/tmpfiles.d/queuepump.conf":                     0o644,
-		"etc/queuepump/":                                        0o750,
-		"etc/queuepump/pump.yaml.example":                       0o644,
-		"usr/share/doc/queuepump/docs/service.md":               0o644,
-		"usr/share/doc/queuepump/copyright":                     0o644,
-		"usr/share/zsh/site-functions/_queuepump-processor":     0o644,
-	} {
-		h := found[name+"/"+path]
-		if h == nil || h.Mode != mode || h.Uid != 0 || !h.ModTime.Equal(aDay) {
-			t.Errorf("%s: %+v", path, h)
-		}
-	}
-	for path := range found {
-		if strings.Contains(path, "vendor-completions") {
-			t.Errorf("%s is only for Debian", path)
-		}
-	}
-	if len(found) < 20 {
-		t.Errorf("%d entries", len(found))
-	}
-}
-
-// Every file of the folders that packages are made from is in them: one that is forgotten is found.
-func TestNfpmListsAllFiles(t *testing.T) {
-	text, err := os.ReadFile("../nfpm.yaml")
-	must(t, err)
-	list, err := contents(text)
-	must(t, err)
-	for _, folder := range []string{"systemd", "etc"} {
-		entries, err := os.ReadDir(filepath.Join("..", folder))
-		if err != nil || len(entries) == 0 {
-			t.Fatalf("%s: %d entries, %v", folder, len(entries), err)
-		}
-		for _, e := range entries {
-			src := "internal/packaging/" + folder + "/" + e.Name()
-			if !slices.ContainsFunc(list, func(c content) bool { return c.Src == src }) {
-				t.Errorf("%s is in no package", src)
-			}
-		}
-	}
-	for _, c := range list {
-		if strings.HasPrefix(c.Dst, "/etc/") && c.Type != "dir" && c.Type != "config|noreplace" {
-			t.Errorf("%s would be overwritten by an upgrade", c.Dst)
-		}
 	}
 }
 
@@ -228,8 +209,8 @@ func TestTheImageRunsWithoutRights(t *testing.T) {
 	to := t.TempDir()
 	must(t, b.images(to))
 	found := images(t, filepath.Join(to, "queuepump-image.tar"))
-	for _, arch := range architectures {
-		img := found[arch]
+	for _, p := range linux {
+		arch, img := p.arch, found[p.arch]
 		if img == nil {
 			t.Fatalf("there is no image for %s", arch)
 		}

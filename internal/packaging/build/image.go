@@ -27,14 +27,21 @@ const (
 	imageUser = 65532
 )
 
+var imagePrograms = []string{"distributor", "processor", "azsim"}
+
 func (b *build) image() error {
-	for _, arch := range architectures {
-		if err := b.binaries(arch); err != nil {
-			return err
+	for _, p := range linux {
+		for _, name := range imagePrograms {
+			if err := b.binary(name, b.built(p.arch), p, "-trimpath"); err != nil {
+				return err
+			}
 		}
 	}
 	return b.images(filepath.Join(b.out, "image"))
 }
+
+// built is the folder with the programs for the image of an architecture.
+func (b *build) built(arch string) string { return filepath.Join(b.out, "built", arch) }
 
 // images writes queuepump-image.tar, an OCI layout with the images of all architectures, and for
 // each architecture an archive that `docker load` of any version reads.
@@ -47,23 +54,20 @@ func (b *build) images(to string) error {
 		return err
 	}
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
-	for _, arch := range architectures {
-		img, err := b.imageOf(arch)
+	for _, p := range linux {
+		img, err := b.imageOf(p.arch)
 		if err != nil {
 			return err
 		}
 		index = mutate.AppendManifests(index, mutate.IndexAddendum{
-			Add: img, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: arch}},
+			Add: img, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: p.os, Architecture: p.arch}},
 		})
-		file := filepath.Join(to, "queuepump-image-"+arch+".tar")
+		file := filepath.Join(to, "queuepump-image-"+p.arch+".tar")
 		if err := tarball.WriteToFile(file, tag, img); err != nil {
 			return err
 		}
 	}
-	if err := b.writeLayout(filepath.Join(to, "queuepump-image.tar"), index); err != nil {
-		return err
-	}
-	return writeSums(to)
+	return b.writeLayout(filepath.Join(to, "queuepump-image.tar"), index)
 }
 
 // imageTag is the version in the letters that a tag may have.
@@ -87,7 +91,7 @@ func (b *build) imageOf(arch string) (v1.Image, error) {
 	img = mutate.ConfigMediaType(img, types.OCIConfigJSON)
 	img, err = mutate.Append(img, mutate.Addendum{
 		Layer: layer, MediaType: types.OCILayer,
-		History: v1.History{Created: v1.Time{Time: b.when}, CreatedBy: "make image"},
+		History: v1.History{Created: v1.Time{Time: b.when}, CreatedBy: "make release"},
 	})
 	if err != nil {
 		return nil, err
@@ -102,7 +106,7 @@ func (b *build) imageOf(arch string) (v1.Image, error) {
 		User:       fmt.Sprintf("%d:%d", imageUser, imageUser),
 		WorkingDir: imageHome,
 		Env:        []string{"PATH=/usr/bin", "HOME=" + imageHome},
-		// Either binary is run by its name; without one the image says what it has.
+		// Each program is run by its name; without one the image says what it has.
 		Cmd: []string{"processor", "--help"},
 		Labels: map[string]string{
 			"org.opencontainers.image.title":    imageName,
@@ -137,27 +141,21 @@ func (b *build) layer(arch string) ([]byte, error) {
 	passwd := fmt.Sprintf("root:x:0:0:root:/:/sbin/nologin\n"+
 		"queuepump:x:%d:%d:queuepump:%s:/sbin/nologin\n", imageUser, imageUser, imageHome)
 	group := fmt.Sprintf("root:x:0:\nqueuepump:x:%d:\n", imageUser)
-	err := errors.Join(
-		add("etc/", 0o755, 0, nil),
-		add("etc/passwd", 0o644, 0, []byte(passwd)),
-		add("etc/group", 0o644, 0, []byte(group)),
-		add("tmp/", 0o1777, 0, nil),
-		add("usr/", 0o755, 0, nil),
-		add("usr/bin/", 0o755, 0, nil))
-	for _, name := range []string{"distributor", "processor"} {
-		data, readErr := os.ReadFile(filepath.Join(b.built(arch), "queuepump-"+name))
+	copyright, err := os.ReadFile(filepath.Join(b.out, "files", docFolder, "copyright"))
+	err = errors.Join(err, add("tmp/", 0o1777, 0, nil))
+	for _, dir := range []string{
+		"etc/", "usr/", "usr/bin/", "usr/share/", "usr/share/doc/", docFolder + "/", "var/", "var/lib/",
+	} {
+		err = errors.Join(err, add(dir, 0o755, 0, nil))
+	}
+	for _, name := range imagePrograms {
+		data, readErr := os.ReadFile(filepath.Join(b.built(arch), name))
 		err = errors.Join(err, readErr, add("usr/bin/"+name, 0o755, 0, data))
 	}
-	copyright, readErr := os.ReadFile(filepath.Join(b.built(arch), "copyright"))
-	err = errors.Join(err, readErr,
-		add("usr/share/", 0o755, 0, nil),
-		add("usr/share/doc/", 0o755, 0, nil),
-		add("usr/share/doc/queuepump/", 0o755, 0, nil),
-		add("usr/share/doc/queuepump/copyright", 0o644, 0, copyright),
-		add("var/", 0o755, 0, nil),
-		add("var/lib/", 0o755, 0, nil),
-		add(imageHome[1:]+"/", 0o750, imageUser, nil),
-		t.Close())
+	err = errors.Join(err,
+		add("etc/passwd", 0o644, 0, []byte(passwd)), add("etc/group", 0o644, 0, []byte(group)),
+		add(docFolder+"/copyright", 0o644, 0, copyright),
+		add(imageHome[1:]+"/", 0o750, imageUser, nil), t.Close())
 	return out.Bytes(), err
 }
 

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"maps"
 	"os"
 	"os/exec"
@@ -25,6 +24,9 @@ var permissive = map[string]bool{
 
 // embedded are what the binaries hold beside code in Go, by the files with their licences.
 var embedded = map[string]string{"uPlot": "internal/admin/uPlot.LICENSE"}
+
+// untold are modules that say their licence in their README, and bring no text of it.
+var untold = map[string]string{"github.com/mattn/go-localereader": "MIT"}
 
 // phrases tell a licence: the letters of its text have all of them. A file may have several
 // licences. Those after ISC may not be linked.
@@ -70,32 +72,34 @@ type part struct {
 // licenceFile is a file with a licence, or with a text that must go along with it.
 var licenceFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|patents)([-.].*)?$`)
 
-// partsOf are the parts of the binaries for an architecture, by name. It is an error if one of them
-// has no licence that is known and permissive. It runs in the root of the source tree.
-func partsOf(arch string) ([]part, error) {
-	root, err := goOutput(arch, "env", "GOROOT")
+// partsOf are the parts of the programs for all of the platforms, by name. It is an error if one of
+// them has no licence that is known and permissive. It runs in the root of the source tree.
+func partsOf(all ...platform) ([]part, error) {
+	env, err := goOutput(native(), "env", "GOROOT", "GOVERSION")
 	if err != nil {
 		return nil, err
 	}
-	version, err := goOutput(arch, "env", "GOVERSION")
-	if err != nil {
-		return nil, err
-	}
+	root, version, _ := strings.Cut(env, "\n")
 	found := map[string]*part{"Go": {name: "Go", version: version}}
 	errs := []error{found["Go"].take(root)}
 	for name, file := range embedded {
-		if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
-			continue // another tree, whose package an upgrade starts from
-		}
 		found[name] = &part{name: name}
 		errs = append(errs, found[name].read(file))
 	}
-	list, err := goOutput(arch, "list", "-deps", "-json=Dir,Module", "./cmd/distributor",
-		"./cmd/processor")
-	if err != nil {
-		return nil, err
+	for name, kind := range untold {
+		text := kind + ", as its README says"
+		found[name] = &part{name: name, kinds: []string{kind}, texts: []string{text}}
 	}
-	seen := map[string]bool{}
+	list, seen := "", map[string]bool{}
+	for _, p := range all {
+		text, err := goOutput(p, append([]string{"list", "-deps", "-json=Dir,Module"},
+			slices.Collect(maps.Values(programs))...)...)
+		if err != nil {
+			return nil, err
+		}
+		list += text
+	}
+	linked := map[string]bool{}
 	for d := json.NewDecoder(strings.NewReader(list)); ; {
 		var p struct {
 			Dir    string
@@ -112,6 +116,7 @@ func partsOf(arch string) ([]part, error) {
 		if p.Module == nil || p.Module.Main {
 			continue
 		}
+		linked[p.Module.Path] = true
 		of := found[p.Module.Path]
 		if of == nil {
 			of = &part{name: p.Module.Path, version: p.Module.Version}
@@ -125,16 +130,19 @@ func partsOf(arch string) ([]part, error) {
 	}
 	var parts []part
 	for _, name := range slices.Sorted(maps.Keys(found)) {
+		if untold[name] != "" && !linked[name] {
+			continue
+		}
 		errs = append(errs, found[name].judge())
 		parts = append(parts, *found[name])
 	}
 	return parts, errors.Join(errs...)
 }
 
-// goOutput is what the go command says for an architecture.
-func goOutput(arch string, args ...string) (string, error) {
+// goOutput is what the go command says for a platform.
+func goOutput(p platform, args ...string) (string, error) {
 	cmd := exec.Command(goTool(), args...)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+p.os, "GOARCH="+p.arch)
 	var failed bytes.Buffer
 	cmd.Stderr = &failed
 	out, err := cmd.Output()
@@ -200,21 +208,18 @@ func (p *part) judge() error {
 	return nil
 }
 
-// copyright writes the terms of an architecture's binaries: the project's own and those of all
-// parts, each text once.
-func (b *build) copyright(arch string) error {
+// copyright writes the terms of the programs: the project's own and those of all parts, each text
+// once.
+func (b *build) copyright(file string, all ...platform) error {
 	own, err := os.ReadFile("LICENSE")
 	if err != nil {
 		return err
 	}
-	parts, err := partsOf(arch)
+	parts, err := partsOf(all...)
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(b.built(arch), 0o755); err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(b.built(arch), "copyright"), terms(string(own), parts), 0o644)
+	return os.WriteFile(file, terms(string(own), parts), 0o644)
 }
 
 // terms are the texts behind each other, each with the names of the parts that it is of.

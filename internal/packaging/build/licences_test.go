@@ -14,16 +14,14 @@ var writeLicences = flag.Bool("licences.write", false, "write the table of docs/
 
 const licencesDoc = "docs/reports/licences.md"
 
-// table is that of the document: the parts of the binaries of all architectures.
+// table is that of the document: the parts of the programs of all platforms.
 func table(t *testing.T) string {
 	t.Helper()
 	var lines []string
-	for _, arch := range architectures {
-		parts, err := partsOf(arch)
-		must(t, err)
-		for _, p := range parts {
-			lines = append(lines, fmt.Sprintf("| %s | %s |\n", p.name, strings.Join(p.kinds, ", ")))
-		}
+	parts, err := partsOf(platforms...)
+	must(t, err)
+	for _, p := range parts {
+		lines = append(lines, fmt.Sprintf("| %s | %s |\n", p.name, strings.Join(p.kinds, ", ")))
 	}
 	slices.Sort(lines)
 	return "| part | licence |\n|---|---|\n" + strings.Join(slices.Compact(lines), "")
@@ -55,8 +53,9 @@ func TestAllThatIsLinkedMayBeLinkedAndIsNamed(t *testing.T) {
 // go with it.
 func TestTheCopyrightFileHasAllTexts(t *testing.T) {
 	b := small(t)
-	must(t, b.copyright("amd64"))
-	text, err := os.ReadFile(filepath.Join(b.built("amd64"), "copyright"))
+	file := filepath.Join(b.out, "copyright")
+	must(t, b.copyright(file, platforms...))
+	text, err := os.ReadFile(file)
 	must(t, err)
 	got := string(text)
 	own, err := os.ReadFile("LICENSE")
@@ -64,7 +63,7 @@ func TestTheCopyrightFileHasAllTexts(t *testing.T) {
 	if !strings.Contains(got, strings.TrimSpace(string(own))) {
 		t.Error("the project's own licence is not there")
 	}
-	parts, err := partsOf("amd64")
+	parts, err := partsOf(platforms...)
 	must(t, err)
 	notices := 0
 	for _, p := range parts {

@@ -1,7 +1,6 @@
-// Command build makes the releases of the binaries. `packages` (deb, rpm and tar.gz with their
-// checksums) and `image` (for containers) are for each of the [architectures], `deb` is for this
-// machine's alone. The command runs in the root of the source tree; `make package`, `make image`
-// and `make service-test` call it.
+// Command build makes what goreleaser cannot: `files`, which packages and archives hold beside the
+// programs, `image`, which needs no daemon, and `deb`, a package of this machine within a minute.
+// It runs in the root of the source tree; .goreleaser.yaml and the Makefile call it.
 package main
 
 import (
@@ -10,33 +9,51 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
 
-var architectures = []string{"amd64", "arm64"}
+// programs are what is installed, each with its source. loadtest serves simulated accounts, so that
+// what the others say of it can be typed; azsim does that alone, for tests of any language.
+var programs = map[string]string{
+	"distributor": "./cmd/distributor", "processor": "./cmd/processor", "loadtest": "./loadtest",
+	"azsim": "./loadtest/azsim/cmd/azsim",
+}
+
+// platform is what a program is built for.
+type platform struct{ os, arch string }
+
+var (
+	linux     = []platform{{"linux", "amd64"}, {"linux", "arm64"}}
+	platforms = append(linux[:2:2], platform{"darwin", "amd64"}, platform{"darwin", "arm64"},
+		platform{"windows", "amd64"}, platform{"windows", "arm64"})
+)
 
 func main() {
 	var out, version string
 	root := &cobra.Command{Use: "build", SilenceUsage: true}
 	root.PersistentFlags().StringVar(&out, "out", "out", "the folder to write to")
 	root.PersistentFlags().StringVar(&version, "version", "",
-		"the version, as in 1.2.3 (default: that of git)")
+		"the version, as in v1.2.3 (default: that of git)")
 	add := func(name, short string, run func(b *build) error) {
 		root.AddCommand(&cobra.Command{
 			Use: name, Short: short, Args: cobra.NoArgs,
 			RunE: func(*cobra.Command, []string) error {
-				b, err := newBuild(out, version)
+				r, err := currentRelease(version)
 				if err != nil {
 					return err
 				}
-				return run(b)
+				return run(&build{release: r, out: out})
 			},
 		})
 	}
-	add("packages", "make deb, rpm, tar.gz and SHA256SUMS", (*build).packages)
-	add("image", "make the image", (*build).image)
+	add("files", "make what is beside the programs", func(b *build) error {
+		return b.files(filepath.Join(b.out, "files"), platforms...)
+	})
+	add("image", "make the images", (*build).image)
 	add("deb", "make the deb of this machine's architecture", (*build).deb)
 	if root.Execute() != nil {
 		os.Exit(1)
@@ -49,27 +66,12 @@ type build struct {
 	out string
 }
 
-func newBuild(out, version string) (*build, error) {
-	r, err := currentRelease(version)
-	return &build{out: out, release: r}, err
-}
-
-// built is the folder with the binaries of an architecture, under their names in packages.
-func (b *build) built(arch string) string { return filepath.Join(b.out, "built", arch) }
-
-// binaries builds both for an architecture: static, and the same on every machine. Their copyright
-// file stands beside them.
-func (b *build) binaries(arch string) error {
-	for _, name := range []string{"distributor", "processor"} {
-		err := b.run([]string{"CGO_ENABLED=0", "GOOS=linux", "GOARCH=" + arch},
-			goTool(), "build", "-trimpath", "-buildvcs=false",
-			"-ldflags", "-s -w -X "+revisionVariable+"="+b.revision,
-			"-o", filepath.Join(b.built(arch), "queuepump-"+name), "./cmd/"+name)
-		if err != nil {
-			return err
-		}
-	}
-	return b.copyright(arch)
+// binary builds a program, static and stripped, as the linker names its revision.
+func (b *build) binary(name, to string, p platform, flags ...string) error {
+	args := append(append([]string{"build"}, flags...),
+		"-buildvcs=false", "-ldflags", "-s -w -X "+revisionVariable+"="+b.revision,
+		"-o", filepath.Join(to, name), programs[name])
+	return b.run([]string{"GOOS=" + p.os, "GOARCH=" + p.arch}, goTool(), args...)
 }
 
 // revisionVariable is what Revision of internal/cli gives if the linker has set it.
@@ -78,14 +80,17 @@ const revisionVariable = "github.com/queuepump/queuepump/internal/cli.revision"
 // goTool is the go command, as the Makefile names it.
 func goTool() string { return cmp.Or(os.Getenv("GO"), "go") }
 
+// native is this machine.
+func native() platform { return platform{runtime.GOOS, runtime.GOARCH} }
+
 // run runs a command with variables of its own, and shows it.
 func (b *build) run(env []string, name string, args ...string) error {
 	cmd := exec.Command(name, args...)
-	// Archives and compilers that know the variable write this time instead of the present one.
+	// What knows the variable writes this time instead of the present one.
 	epoch := strconv.FormatInt(b.when.Unix(), 10)
-	cmd.Env = append(append(os.Environ(), "SOURCE_DATE_EPOCH="+epoch), env...)
+	cmd.Env = append(append(os.Environ(), "CGO_ENABLED=0", "SOURCE_DATE_EPOCH="+epoch), env...)
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
-	fmt.Fprintln(os.Stderr, cmd)
+	fmt.Fprintln(os.Stderr, strings.Join(append(env, cmd.Args...), " "))
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("%s: %w", cmd, err)
 	}

@@ -18,67 +18,42 @@ type release struct {
 
 // currentRelease asks git. A version that is given needs no git, as in a source archive.
 func currentRelease(given string) (release, error) {
-	if given != "" && !validVersion.MatchString(given) {
-		return release{}, fmt.Errorf("%q is not a version: write one as 1.2.3 or 1.2.3~rc.1", given)
-	}
 	commit, err := git("log", "-1", "--format=%ct %h", "--abbrev=12")
-	switch {
-	case err != nil && given == "":
+	if err != nil && given == "" {
 		return release{}, fmt.Errorf("git cannot tell the version; give one with VERSION=: %w", err)
-	case err != nil:
-		return release{version: given, revision: "v" + given, when: time.Unix(0, 0).UTC()}, nil
 	}
 	seconds, hash, _ := strings.Cut(commit, " ")
-	n, err := strconv.ParseInt(seconds, 10, 64)
-	if err != nil {
-		return release{}, fmt.Errorf("git log: %w", err)
-	}
+	n, _ := strconv.ParseInt(seconds, 10, 64)
 	when := time.Unix(n, 0).UTC()
-	if given != "" {
-		return release{version: given, revision: "v" + given, when: when}, nil
+	if given == "" {
+		given, _ = git("describe", "--tags", "--match", "v[0-9]*", "--abbrev=12")
 	}
-	tag, _ := git("describe", "--tags", "--match", "v[0-9]*", "--abbrev=0")
-	ahead := ""
-	if tag != "" {
-		if ahead, err = git("rev-list", "--count", tag+"..HEAD"); err != nil {
-			return release{}, err
-		}
+	if given == "" {
+		given = "v0.0.0-" + when.Format("20060102150405") + "." + hash
 	}
-	changes, err := git("status", "--porcelain", "--untracked-files=no")
-	if err != nil {
-		return release{}, err
-	}
-	return named(tag, ahead, hash, when, changes != "")
+	return named(given, hash, when)
 }
 
-var (
-	versionTag   = regexp.MustCompile(`^v(\d+\.\d+\.\d+)(?:-([0-9A-Za-z.]+))?$`)
-	validVersion = regexp.MustCompile(`^\d[0-9A-Za-z.+~]*$`)
-)
+// A tag; what `git describe` says of a commit behind one; or an invented one before all versions.
+var described = regexp.MustCompile(`^v(\d+\.\d+\.\d+)` +
+	`(?:-([0-9A-Za-z.]+?))??(?:-(\d+)-g([0-9a-f]+))?$`)
 
-// named names a commit: by its tag; by the last tag, its time and its hash, which sorts after the
-// tag; or without any tag before all versions.
-func named(tag, ahead, hash string, when time.Time, changed bool) (release, error) {
-	r := release{version: "0.0.0~", revision: hash, when: when}
-	stamp := when.Format("20060102150405") + "." + hash
-	switch m := versionTag.FindStringSubmatch(tag); {
-	case tag == "":
-		r.version += stamp
-	case m == nil:
-		return release{}, fmt.Errorf("tag %s is not a version: write one as v1.2.3 or v1.2.3-rc.1", tag)
-	default:
-		r.version, r.revision = m[1], tag
-		if m[2] != "" {
-			r.version += "~" + m[2]
-		}
-		if ahead != "0" {
-			r.version += "+" + stamp
-			r.revision += "+" + hash
-		}
+// named names a commit that is described so. Packages of it are between those of its tag and of the
+// next one.
+func named(given, hash string, when time.Time) (release, error) {
+	m := described.FindStringSubmatch(given)
+	if m == nil {
+		return release{}, fmt.Errorf("%q is not a version: write one as v1.2.3 or v1.2.3-rc.1", given)
 	}
-	if changed {
-		r.version += "+changes"
-		r.revision += "+changes"
+	r := release{version: m[1], revision: given, when: when}
+	if m[2] != "" {
+		r.version += "~" + m[2]
+	}
+	if m[3] != "" {
+		r.version += "+" + m[3] + "." + m[4]
+	}
+	if !strings.Contains(given, hash) {
+		r.revision += "+" + hash
 	}
 	return r, nil
 }

@@ -1,45 +1,45 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
-	"compress/gzip"
 	"crypto/sha256"
-	"debug/buildinfo"
-	"debug/elf"
+	"debug/macho"
+	"debug/pe"
+	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 )
 
-// The tests of this file look at what `make package image` made; `make package-test` runs them.
-var out = flag.String("out", "", "the folder that make package and make image wrote to")
+// The tests of this file look at what `make release` made; `make package-test` runs them.
+var out = flag.String("out", "", "the folder that make release wrote to")
 
 func released(t *testing.T, folder string) string {
 	t.Helper()
 	if *out == "" {
-		t.Skip("make package-test makes the packages and runs this")
+		t.Skip("make package-test runs this")
 	}
 	return filepath.Join(*out, folder)
 }
 
-// needs skips where a program is not installed, and names it.
-func needs(t *testing.T, programs ...string) {
+// said runs a program, skips where it is not installed, and gives what it printed.
+func said(t *testing.T, name string, args ...string) string {
 	t.Helper()
-	for _, p := range programs {
-		if _, err := exec.LookPath(p); err != nil {
-			t.Skipf("%s is not here; it is needed for this test", p)
-		}
+	if _, err := exec.LookPath(name); err != nil {
+		t.Skipf("%s is not here; it is needed for this test", name)
 	}
+	text, err := exec.Command(name, args...).CombinedOutput()
+	if _, failed := errors.AsType[*exec.ExitError](err); err != nil && (!failed || name != "lintian") {
+		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, text)
+	}
+	return string(text)
 }
 
 func one(t *testing.T, pattern string) string {
@@ -52,150 +52,117 @@ func one(t *testing.T, pattern string) string {
 }
 
 func TestSumsAreRight(t *testing.T) {
-	for _, folder := range []string{"package", "image"} {
-		dir := released(t, folder)
-		sums, err := os.ReadFile(filepath.Join(dir, "SHA256SUMS"))
-		must(t, err)
-		n := 0
-		for line := range strings.Lines(string(sums)) {
-			sum, file, _ := strings.Cut(strings.TrimSpace(line), "  ")
-			data, err := os.ReadFile(filepath.Join(dir, file))
-			if got := fmt.Sprintf("%x", sha256.Sum256(data)); err != nil || got != sum {
-				t.Errorf("%s: %s, not %s, %v", file, got, sum, err)
-			}
-			n++
+	dir := released(t, "release")
+	sums, err := os.ReadFile(filepath.Join(dir, "SHA256SUMS"))
+	must(t, err)
+	kinds := map[string]int{}
+	for line := range strings.Lines(string(sums)) {
+		sum, file, _ := strings.Cut(strings.TrimSpace(line), "  ")
+		kinds[filepath.Ext(file)]++
+		if filepath.Ext(file) == ".tar" {
+			file = "../image/" + file
 		}
-		if entries, err := os.ReadDir(dir); err != nil || n != len(entries)-1 || n < 3 {
-			t.Errorf("%s: %d sums of %d files, %v", folder, n, len(entries), err)
+		data, err := os.ReadFile(filepath.Join(dir, file))
+		if got := fmt.Sprintf("%x", sha256.Sum256(data)); err != nil || got != sum {
+			t.Errorf("%s: %s, not %s, %v", file, got, sum, err)
 		}
+	}
+	// Platforms, packages, images and the modules of each program on each platform.
+	if fmt.Sprint(kinds) != "map[.deb:2 .gz:4 .json:24 .rpm:2 .tar:3 .zip:2]" {
+		t.Errorf("a release has %v", kinds)
 	}
 }
 
-// listed is the text of nfpm.yaml as paths with modes, for a package manager.
-func listed(t *testing.T, packager string) []string {
+// holds looks whether a tree of a package has every document, man page and link.
+func holds(t *testing.T, tree, docs, man string) {
 	t.Helper()
-	text, err := os.ReadFile("../nfpm.yaml")
+	files, err := filepath.Glob("../../../docs/*.*")
 	must(t, err)
-	if packager == "deb" {
-		text = bytes.ReplaceAll(text, []byte("packager: rpm"), []byte("packager: other"))
-		text = bytes.ReplaceAll(text, []byte("packager: deb"), []byte("packager: both"))
-		text = bytes.ReplaceAll(text, []byte("packager: other"), []byte("packager: deb"))
-	}
-	list, err := contents(text)
+	reports, err := filepath.Glob("../../../docs/reports/*")
 	must(t, err)
-	var lines []string
-	for _, c := range list {
-		lines = append(lines, fmt.Sprintf("%s %o", c.Dst, c.FileInfo.Mode))
-	}
-	slices.Sort(lines)
-	return lines
-}
-
-// members are the files of an ar archive, which a deb is.
-func members(t *testing.T, file string) map[string][]byte {
-	t.Helper()
-	f, err := os.Open(file)
-	must(t, err)
-	defer f.Close()
-	r := bufio.NewReader(f)
-	if magic, err := io.ReadAll(io.LimitReader(r, 8)); err != nil || string(magic) != "!<arch>\n" {
-		t.Fatalf("%s is no ar archive: %q, %v", file, magic, err)
-	}
-	found := map[string][]byte{}
-	for {
-		head := make([]byte, 60)
-		if _, err := io.ReadFull(r, head); err == io.EOF {
-			return found
-		} else if err != nil {
-			t.Fatal(err)
-		}
-		size, err := strconv.Atoi(strings.TrimSpace(string(head[48:58])))
+	for _, file := range append(files, reports...) {
+		name, err := filepath.Rel("../../..", file)
 		must(t, err)
-		data := make([]byte, size+size%2)
-		if _, err := io.ReadFull(r, data); err != nil {
-			t.Fatal(err)
+		if _, err := os.Stat(filepath.Join(tree, docs, name)); err != nil {
+			t.Error(err)
 		}
-		found[strings.TrimRight(string(head[:16]), " /")] = data[:size]
+	}
+	pages, err := filepath.Glob(filepath.Join(tree, man, "*.1.gz"))
+	if err != nil || len(pages) < 70 {
+		t.Errorf("%s has %d man pages, %v", tree, len(pages), err)
+	}
+	if dead, links := deadEnds(t, tree, true); len(dead) > 0 || links < 150 {
+		t.Errorf("%d links, and these lead nowhere: %q", links, dead)
 	}
 }
 
-func TestDebsHoldWhatIsListed(t *testing.T) {
-	dir := released(t, "package")
-	for _, arch := range architectures {
-		parts := members(t, one(t, dir+"/*_"+arch+".deb"))
-		z, err := gzip.NewReader(bytes.NewReader(parts["data.tar.gz"]))
-		must(t, err)
-		want := listed(t, "deb")
-		var got []string
-		for path, h := range archived(t, z) {
-			line := fmt.Sprintf("%s %o", strings.TrimSuffix(strings.TrimPrefix(path, "."), "/"), h.Mode)
-			// A deb also has all folders above its files.
-			if !strings.HasSuffix(path, "/") || slices.Contains(want, line) {
-				got = append(got, line)
+func TestPackagesHoldWhatIsListed(t *testing.T) {
+	dir := released(t, "release")
+	for _, arch := range []string{"amd64", "arm64"} {
+		deb, tree := one(t, dir+"/*"+arch+".deb"), t.TempDir()
+		said(t, "dpkg-deb", "-x", deb, tree)
+		holds(t, tree, docFolder, "usr/share/man/man1")
+		if text := said(t, "lintian", deb); strings.Contains(text, "E: ") {
+			t.Errorf("%s", text)
+		}
+		rpm := one(t, dir+"/*"+arch+".rpm")
+		list := said(t, "rpm", "-qlp", rpm)
+		must(t, filepath.WalkDir(tree, func(path string, e os.DirEntry, err error) error {
+			if name := strings.TrimPrefix(path, tree); err == nil && !e.IsDir() && !strings.Contains(list, name+"\n") {
+				t.Errorf("%s lacks %s", rpm, name)
 			}
-		}
-		slices.Sort(got)
-		if !slices.Equal(got, want) {
-			t.Errorf("%s has\n%s\nnot\n%s", arch, strings.Join(got, "\n"), strings.Join(want, "\n"))
-		}
-		z, err = gzip.NewReader(bytes.NewReader(parts["control.tar.gz"]))
-		must(t, err)
-		control := archived(t, z)
-		for _, name := range []string{"conffiles", "postinst", "prerm", "postrm"} {
-			if control["./"+name] == nil {
-				t.Errorf("%s has no %s: %v", arch, name, control)
+			return err
+		}))
+		for _, format := range []string{deb, rpm} {
+			configs := said(t, "rpm", "-qcp", rpm)
+			if format == deb {
+				configs = said(t, "dpkg-deb", "-I", deb, "conffiles")
+			}
+			if strings.Count(configs, "/etc/queuepump/") != 2 {
+				t.Errorf("%s: an upgrade overwrites all but %q", format, configs)
 			}
 		}
 	}
 }
 
-func TestRPMsHoldWhatIsListed(t *testing.T) {
-	dir := released(t, "package")
-	needs(t, "rpm")
-	for _, arch := range []string{"x86_64", "aarch64"} {
-		const format = `[%{FILENAMES} %{FILEMODES:octal} %{FILEFLAGS:fflags}\n]`
-		query := exec.Command("rpm", "-qp", "--qf", format,
-			one(t, dir+"/*."+arch+".rpm"))
-		text, err := query.Output()
-		must(t, err)
-		var got []string
-		for line := range strings.Lines(string(text)) {
-			words := strings.Fields(line)
-			mode, err := strconv.ParseInt(words[1], 8, 64)
-			must(t, err)
-			got = append(got, fmt.Sprintf("%s %o", words[0], mode&0o7777))
-			config := len(words) > 2 && words[2] == "cn"
-			if config != strings.HasPrefix(line, "/etc/queuepump/") {
-				t.Errorf("%s: as configuration: %v", line, config)
-			}
+func TestArchivesHoldWhatIsListed(t *testing.T) {
+	dir := released(t, "release")
+	var built struct{ Version, Commit string }
+	text, err := os.ReadFile(filepath.Join(dir, "metadata.json"))
+	must(t, errors.Join(err, json.Unmarshal(text, &built)))
+	for _, p := range platforms {
+		tree := t.TempDir()
+		archive := one(t, dir+"/queuepump_*_"+p.os+"_"+p.arch+"*[pz]")
+		if p.os == "windows" {
+			said(t, "python3", "-m", "zipfile", "-e", archive, tree)
+		} else {
+			said(t, "tar", "-xzf", archive, "-C", tree)
 		}
-		slices.Sort(got)
-		if want := listed(t, "rpm"); !slices.Equal(got, want) {
-			t.Errorf("%s has\n%s\nnot\n%s", arch, strings.Join(got, "\n"), strings.Join(want, "\n"))
-		}
-	}
-}
-
-func TestBinariesAreStaticAndBringAuthorities(t *testing.T) {
-	machines := map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
-	for _, arch := range architectures {
-		for _, name := range []string{"queuepump-distributor", "queuepump-processor"} {
-			path := filepath.Join(released(t, "built"), arch, name)
-			f, err := elf.Open(path)
-			must(t, err)
-			defer f.Close()
-			libraries, err := f.ImportedLibraries()
-			if f.Machine != machines[arch] || err != nil || len(libraries) > 0 {
-				t.Errorf("%s: %s, needs %q, %v", path, f.Machine, libraries, err)
-			}
-			info, err := buildinfo.ReadFile(path)
-			must(t, err)
-			deps := fmt.Sprint(info.Settings)
-			if !strings.Contains(deps, "{-trimpath true}") || !strings.Contains(deps, "{CGO_ENABLED 0}") {
-				t.Errorf("%s: %s", path, deps)
-			}
-			if !strings.Contains(info.String(), "golang.org/x/crypto/x509roots/fallback") {
-				t.Errorf("%s has no authorities", path)
+		top := one(t, tree+"/*")
+		holds(t, top, "", "man")
+		for name := range programs {
+			switch file := filepath.Join(top, name); p {
+			case native():
+				text := said(t, file, map[bool]string{true: "--help", false: "version"}[name == "azsim"])
+				if want := " v" + built.Version + "+" + built.Commit[:12] + " "; name != "azsim" && !strings.Contains(text, want) {
+					t.Errorf("%s does not say%s: %s", file, want, text)
+				}
+				libraries := exec.Command("ldd", file)
+				if text, err := libraries.CombinedOutput(); err == nil {
+					t.Errorf("%s needs libraries: %s", name, text)
+				}
+			default:
+				err := errors.New("it is of another system")
+				if p.os == "windows" {
+					_, err = pe.Open(file + ".exe")
+				} else if p.os == "darwin" {
+					_, err = macho.Open(file)
+				} else {
+					_, err = os.Stat(file)
+				}
+				if err != nil {
+					t.Errorf("%s of %v: %v", name, p, err)
+				}
 			}
 		}
 	}
@@ -203,93 +170,69 @@ func TestBinariesAreStaticAndBringAuthorities(t *testing.T) {
 
 // TestTheLifeOfAPackage installs a version, then the released one, removes and purges it.
 func TestTheLifeOfAPackage(t *testing.T) {
-	released(t, "package")
+	dir := released(t, "release")
 	if os.Geteuid() != 0 || runtime.GOOS != "linux" {
 		t.Skip("this needs root on Linux: it mounts a copy of the root folder")
 	}
-	arch := map[string]string{"deb": runtime.GOARCH, "rpm": "x86_64"}
-	if runtime.GOARCH == "arm64" {
-		arch["rpm"] = "aarch64"
-	}
-	absolute, err := filepath.Abs(*out)
-	must(t, err)
-	script, err := filepath.Abs("testdata/lifecycle.sh")
-	must(t, err)
-	t.Chdir("../../..")
-	for format, tool := range map[string]string{"deb": "dpkg", "rpm": "rpm"} {
+	for format, now := range map[string]string{
+		"deb": one(t, dir+"/*"+runtime.GOARCH+".deb"), "rpm": one(t, dir+"/*"+runtime.GOARCH+".rpm"),
+	} {
 		t.Run(format, func(t *testing.T) {
-			needs(t, tool, "unshare", "systemd-sysusers", "systemd-tmpfiles")
-			older := &build{release{version: "0.0.0~1", revision: "older", when: aDay}, absolute}
-			dir := t.TempDir()
-			must(t, older.nfpm(dir, runtime.GOARCH, format))
-			before := one(t, dir+"/*."+format)
-			now := one(t, filepath.Join(absolute, "package", "*"+arch[format]+"."+format))
-			version := versionOf(t, format, now)
-			text, err := exec.Command("sh", script, format, before, now, version).CombinedOutput()
+			before, version := now, ""
+			if format == "deb" {
+				tree := filepath.Join(t.TempDir(), "tree")
+				before = tree + ".deb"
+				version = strings.TrimSpace(said(t, "dpkg-deb", "-f", now, "Version"))
+				said(t, "dpkg-deb", "-R", now, tree)
+				said(t, "sed", "-i", "s/^Version: .*/Version: 0.0.0~1/", tree+"/DEBIAN/control")
+				said(t, "dpkg-deb", "--root-owner-group", "-b", tree, before)
+			} else {
+				version = said(t, "rpm", "-qp", "--qf", "%{VERSION}", now)
+			}
+			text := said(t, "sh", "testdata/lifecycle.sh", format, before, now, version)
 			t.Logf("%s", text)
-			if err != nil || !bytes.HasSuffix(text, []byte("all is as it was\n")) {
-				t.Error(err)
+			if !strings.HasSuffix(text, "all is as it was\n") {
+				t.Error("it broke off")
 			}
 		})
 	}
 }
 
-// versionOf asks a package for its version.
-func versionOf(t *testing.T, format, file string) string {
-	t.Helper()
-	args := []string{"dpkg-deb", "-f", file, "Version"}
-	if format == "rpm" {
-		args = []string{"rpm", "-qp", "--qf", "%{VERSION}", file}
-	}
-	text, err := exec.Command(args[0], args[1:]...).Output()
-	must(t, err)
-	return strings.TrimSpace(string(text))
-}
-
 func TestTheReleasedImageIsSmallAndRuns(t *testing.T) {
 	const most = 40 << 20
 	found := images(t, filepath.Join(released(t, "image"), "queuepump-image.tar"))
-	for _, arch := range architectures {
-		img := found[arch]
+	for _, p := range linux {
+		img := found[p.arch]
 		if img == nil {
-			t.Fatalf("there is no image for %s", arch)
+			t.Fatalf("there is no image for %s", p.arch)
 		}
-		checkImage(t, img, arch)
+		checkImage(t, img, p.arch)
 		layers, err := img.Layers()
 		must(t, err)
 		size, err := layers[0].Size()
-		t.Logf("%s: %.1f MB compressed", arch, float64(size)/1e6)
+		t.Logf("%s: %.1f MB compressed", p.arch, float64(size)/1e6)
 		if err != nil || size > most {
-			t.Errorf("%s: %d bytes, %v", arch, size, err)
+			t.Errorf("%s: %d bytes, %v", p.arch, size, err)
 		}
-		if arch != runtime.GOARCH || runtime.GOOS != "linux" {
-			continue
+		if p != native() || os.Geteuid() != 0 {
+			continue // it runs the programs in a chroot
 		}
 		r, err := layers[0].Uncompressed()
 		must(t, err)
 		defer r.Close()
 		root := t.TempDir()
 		must(t, unpack(r, root))
-		runsIn(t, root)
-	}
-}
-
-// runsIn runs the binaries with nothing around them but the image.
-func runsIn(t *testing.T, root string) {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("this needs root: it runs the binaries in a chroot")
-	}
-	for _, name := range []string{"distributor", "processor"} {
-		cmd := exec.Command("/usr/bin/"+name, "version")
-		cmd.Dir, cmd.Env = "/", []string{"PATH=/usr/bin"}
-		cmd.SysProcAttr = &syscall.SysProcAttr{
-			Chroot: root, Credential: &syscall.Credential{Uid: imageUser, Gid: imageUser},
-		}
-		text, err := cmd.CombinedOutput()
-		t.Logf("%s", text)
-		if err != nil || !strings.HasPrefix(string(text), name+" ") {
-			t.Errorf("%s: %s, %v", name, text, err)
+		// With nothing around them but the image.
+		for _, name := range imagePrograms[:2] {
+			cmd := exec.Command("/usr/bin/"+name, "version")
+			cmd.Dir, cmd.Env = "/", []string{"PATH=/usr/bin"}
+			cmd.SysProcAttr = &syscall.SysProcAttr{
+				Chroot: root, Credential: &syscall.Credential{Uid: imageUser, Gid: imageUser},
+			}
+			text, err := cmd.CombinedOutput()
+			if t.Logf("%s", text); err != nil || !bytes.HasPrefix(text, []byte(name+" v")) {
+				t.Errorf("%s: %s, %v", name, text, err)
+			}
 		}
 	}
 }

@@ -18,6 +18,7 @@ var untyped = map[string]string{
 	"README.md: git clone": "needs the network and a minute; " +
 		"TestThePumpIsTried is make run on a small tree",
 	"README.md: make build":               "TestMain builds the same binaries",
+	"CONTRIBUTING.md: make build":         "TestMain builds the same binaries; the rest is make test",
 	"README.md: make deb":                 "minutes; make first-hour types it",
 	"README.md: sudo apt":                 "needs root and systemd; make first-hour types it",
 	"README.md: az login":                 "needs Azure",
@@ -48,10 +49,9 @@ var untyped = map[string]string{
 	"docs/page.md: distributor page": "endless; make e2e-page runs it",
 	"docs/operations.md: export": "needs a collector; " +
 		"TestOneTraceLeadsFromASenderToWhatAChildCalls has one",
-	"docs/service.md: make package": "minutes, and modules that are fetched; " +
-		"make package-test is in it",
+	"docs/service.md: make deb": "minutes, and modules that are fetched; make service-test needs it",
 	"docs/service.md: sha256sum":     "needs root; TestTheLifeOfAPackage installs packages",
-	"docs/service.md: tar -xzf":      "needs root; TestTheArchiveHasWhatPackagesHave reads it",
+	"docs/service.md: tar -xzf":      "needs root; TestArchivesHoldWhatIsListed reads archives",
 	"docs/service.md: sudo install":  "needs root, systemd and a package",
 	"docs/service.md: sudo sh":       "needs root and a package",
 	"docs/service.md: journalctl":    "needs systemd",

@@ -53,7 +53,8 @@ deb)
 	;;
 rpm)
 	install() { in_root rpm -i --nodeps "/packages/$1.rpm"; }
-	upgrade() { in_root rpm -U --nodeps /packages/new.rpm; }
+	# The same one again: for its scripts that is an upgrade.
+	upgrade() { in_root rpm -U --nodeps --replacepkgs /packages/new.rpm; }
 	remove() { in_root rpm -e queuepump; }
 	;;
 esac
@@ -63,8 +64,8 @@ install old
 in_root getent passwd queuepump | grep -q ':/var/lib/queuepump:' || fail "there is no user"
 is /etc/queuepump 2750 root:queuepump
 is /var/lib/queuepump 750 queuepump:queuepump
-is /usr/bin/queuepump-processor 755 root:root
-in_root queuepump-processor version
+is /usr/bin/processor 755 root:root
+in_root processor version
 case $(called) in *restart*) fail "the first installation restarts something" ;; esac
 
 echo "== upgrade"
@@ -73,8 +74,8 @@ echo "ARGS=--discard" >"$root/etc/queuepump/a.env"
 echo "# changed here" >>"$root/etc/queuepump/pump.yaml.example"
 is /etc/queuepump/a.env 644 root:queuepump
 upgrade
-case $(in_root queuepump-distributor version) in
-"queuepump-distributor "*) ;;
+case $(in_root distributor version) in
+"distributor "*) ;;
 *) fail "the binary has another name" ;;
 esac
 case $format in
@@ -100,7 +101,7 @@ ln -s /usr/lib/systemd/system/queuepump-processor@.service \
 	"$root/etc/systemd/system/multi-user.target.wants/queuepump-processor@a.service"
 echo "[Service]" >"$root/etc/systemd/system/queuepump-processor@a.service.d/override.conf"
 remove
-[ ! -e "$root/usr/bin/queuepump-processor" ] || fail "a binary is left"
+[ ! -e "$root/usr/bin/processor" ] || fail "a binary is left"
 grep -q kept "$root/etc/queuepump/pump.yaml" || fail "the configuration is gone"
 [ -e "$root/etc/queuepump/a.env" ] || fail "an instance's file is gone"
 calls=$(called)
