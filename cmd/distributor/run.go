@@ -179,6 +179,9 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	if f.once && (f.options.Every != 0 || f.options.Cron != "") {
 		return cli.Usage("--once and %s exclude each other", by)
 	}
+	if err := cli.NotEmpty(cmd, "name", "cron"); err != nil {
+		return err
+	}
 	if cmd.Flags().Changed("every") && f.options.Every <= 0 {
 		return cli.Usage("--every: %v is out of range; use more than 0", f.options.Every)
 	}
@@ -302,9 +305,7 @@ func (f *runFlags) distribute(
 	console.Done()
 	switch {
 	case err == nil || f.repeats() || summary.Run == (pump.RunID{}):
-	case f.options.Name != "" && summary.Completion == nil:
-		console.Log.Warn("the run is not sent to its end; the same command goes on with it",
-			"name", f.options.Name, "run", summary.Run)
+	case f.options.Name != "" && summary.Completion == nil: // the distributor has said it
 	case summary.Completion != nil && summary.Completion.State != pump.RunWaiting:
 	case summary.Completion != nil:
 		console.Log.Info("the run is sent, and processors go on with it", "run", summary.Run,
@@ -337,7 +338,7 @@ func (f *runFlags) print(out io.Writer, s distributor.Summary, err error) error 
 		return cli.PlainJSON(out, s)
 	}
 	var b bytes.Buffer
-	if s.Again != "" {
+	if s.Again != "" && s.Envelopes == 0 {
 		fmt.Fprintf(&b, "run %s of the name %s was sent before and is %s: %s; nothing was put\n",
 			s.Run, f.options.Name, s.Again, cli.Plural(s.Tasks, "task"))
 	} else if err != nil && s.Completion == nil {

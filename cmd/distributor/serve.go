@@ -69,7 +69,7 @@ has, seals its run and ends with status 0.`,
 		"the `FIELD` that tasks are segmented by (default: tasks have no key)")
 	flags.StringVar(&f.http.ID, "id", "", "the `FIELD` with your own name of the task")
 	flags.DurationVar(&f.sender.KeepKeys, "keep-keys", 24*time.Hour,
-		"how long an Idempotency-Key is kept, up to the retention")
+		"how long an Idempotency-Key is kept, up to the retention; with 0s none is taken")
 	flags.DurationVar(&f.sender.Linger, "linger", 10*time.Millisecond,
 		"how long a task waits for others to share its message")
 	flags.IntVar(&f.sender.Pack, "pack", 0, "the most tasks in a message (default: as many as fit)")
@@ -84,6 +84,9 @@ has, seals its run and ends with status 0.`,
 }
 
 func (f *serveFlags) run(cmd *cobra.Command) error {
+	if err := cli.NotEmpty(cmd, "token-file", "tls-cert"); err != nil {
+		return err
+	}
 	if (f.tlsCert == "") != (f.tlsKey == "") {
 		return cli.Usage("--tls-cert and --tls-key belong together")
 	}
@@ -164,5 +167,8 @@ func (f *serveFlags) serve(
 	summary, err := service.Run(ctx, f.service, service.Sending(server.State, d.Loops), server)
 	console.Log.Info("the server has ended", "run", summary.Run, "tasks", summary.Tasks,
 		"messages", summary.Envelopes)
+	if i, is := cli.WasInterrupted(ctx).(*cli.Interrupted); is && i.Signal == syscall.SIGPIPE {
+		return i // nobody has stopped it: the reader of its log is gone
+	}
 	return cli.Explain(err, file)
 }

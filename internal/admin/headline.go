@@ -198,6 +198,9 @@ func busiest(s *status.Status) (name string, part float64) {
 	return name, part
 }
 
+// dueLate is how late a run by a schedule is before that is said.
+const dueLate = 2 * time.Minute
+
 // standing says why no work is done, if so.
 func (h *Headline) standing(s *status.Status, n counted) bool {
 	wait := plural(n.messages, "message waits", "messages wait")
@@ -225,6 +228,11 @@ func (h *Headline) standing(s *status.Status, n counted) bool {
 		h.Tone, h.HeldBackBy = Bad, "no live processor"
 		h.Text = fmt.Sprintf("Nothing is done: %s",
 			plural(int64(n.silent), "processor is silent", "processors are silent"))
+	case s.Distribution.Next != nil && s.Distribution.Cron != "" && n.sending == 0 &&
+		s.Time.Sub(*s.Distribution.Next) > dueLate:
+		h.Tone, h.HeldBackBy = Bad, "no distributor that can send"
+		h.Text = fmt.Sprintf("The run that was due at %s is not made: see the logs of the distributors",
+			s.Distribution.Next.UTC().Format(clock))
 	case n.live == 0 && n.sending == 0 && n.known:
 		h.Tone, h.Text = Quiet, "Nothing to do: no message waits, and no processor is live"
 	case n.rate < pageStands && n.sending == 0 && n.messages == 0 && n.known && len(s.Unowned) == 0:

@@ -71,6 +71,12 @@ var headlines = map[string]struct {
 		of: calm, do: func(s *status.Status) { s.Instances[0].Silent = true },
 		want: "Nothing to do: no message waits, and 1 processor is ready; 1 other is silent", tone: Warn,
 	},
+	"a run is overdue": {
+		of: calm, do: func(s *status.Status) {
+			s.Distribution.Cron, s.Distribution.Next = "0 6 * * * UTC", new(s.Time.Add(-3*time.Minute))
+		},
+		want: "The run that was due at 23:57 UTC is not made: see the logs of the distributors", tone: Bad,
+	},
 	"no process": {
 		of: calm, do: func(s *status.Status) { s.Instances = nil },
 		want: "Nothing to do: no message waits, and no processor is live", tone: Quiet,

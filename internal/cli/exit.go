@@ -203,6 +203,17 @@ type Interrupted struct{ Signal syscall.Signal }
 
 func (e *Interrupted) Error() string { return "ended by " + e.Signal.String() }
 
+// NotEmpty refuses flags that were given without a text, such as by a script whose variable is not
+// set.
+func NotEmpty(cmd *cobra.Command, flags ...string) error {
+	for _, f := range flags {
+		if flag := cmd.Flags().Lookup(f); flag.Changed && flag.Value.String() == "" {
+			return Usage("--%s is empty; give it a text, or leave it out", f)
+		}
+	}
+	return nil
+}
+
 // Belong refuses flags that have no effect without another one. Given says whether that one is
 // there.
 func Belong(cmd *cobra.Command, to string, given bool, flags ...string) error {

@@ -83,23 +83,26 @@ func (t *TokenFile) Read() (all []token, err error) {
 	if err != nil {
 		return nil, err
 	}
-	wrong := fmt.Errorf("%s: a token has %d characters or more, and all have %d KiB", t.path,
-		leastToken, maxToken>>10)
-	for line := range strings.Lines(string(text)) {
+	number := 0
+	for line := range strings.Lines(strings.TrimPrefix(string(text), "\ufeff")) {
+		number++
 		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
 			continue
 		}
 		one := token{text: line}
 		if scope, rest, ok := strings.Cut(line, ":"); ok && areScopes(scope) {
 			one = token{strings.TrimSpace(rest), " " + strings.ReplaceAll(scope, ",", " ") + " "}
+		} else if ok { // it may be a slip of the pen, and must not be a token for all
+			return nil, fmt.Errorf("%s:%d: before the colon stands what a token is for: read, send, operate",
+				t.path, number)
 		}
 		if len(one.text) < leastToken {
-			return nil, wrong
+			return nil, fmt.Errorf("%s:%d: a token has %d characters or more", t.path, number, leastToken)
 		}
 		all = append(all, one)
 	}
 	if len(all) == 0 || len(text) > maxToken {
-		return nil, wrong
+		return nil, fmt.Errorf("%s: it has no token, or more than %d KiB", t.path, maxToken>>10)
 	}
 	return all, nil
 }

@@ -9,14 +9,14 @@ import (
 )
 
 func TestATokenIsForWhatItsLineSays(t *testing.T) {
-	const all, sends, looks = "a passphrase: of some words", "0123456789abcdef", "fedcba9876543210"
+	const all, sends, looks = "a passphrase of some words", "0123456789abcdef", "fedcba9876543210"
 	path := filepath.Join(t.TempDir(), "tokens")
 	write := func(text string) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	write("# ours\n\n" + all + "\nsend: " + sends + "\nread,operate:" + looks + "\r\n")
+	write("\ufeff# ours\n\n" + all + "\nsend: " + sends + "\nread,operate:" + looks + "\r\n")
 	tokens := NewTokenFile(path)
 	for _, c := range []struct {
 		scope, given string
@@ -49,7 +49,7 @@ func TestATokenIsForWhatItsLineSays(t *testing.T) {
 	if status, _ := tokens.Check(ScopeSend, sends); status != 0 {
 		t.Errorf("guesses keep the right token out: %d", status)
 	}
-	for _, text := range []string{"", "# none\n", "short", "send: short", "send: " + strings.Repeat("x", 5000)} {
+	for _, text := range []string{"", "# none\n", "short", "send: short", "sned: " + sends, "send operate; read: " + sends, ": " + sends, "send: " + strings.Repeat("x", 5000)} {
 		write(text)
 		if status, _ := tokens.Check(ScopeSend, sends); status != http.StatusServiceUnavailable {
 			t.Errorf("%.20q: %d", text, status)

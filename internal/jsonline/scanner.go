@@ -2,7 +2,6 @@ package jsonline
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"math/bits"
 )
@@ -13,6 +12,7 @@ type Scanner struct {
 	pos    int
 	fields []*Field // at most 8, for the bits of a mask
 	name   []byte   // scratch: a member's name without its escapes
+	deep   int      // how deeply a value may be nested
 	sizes  uint64   // a bit for each length that a name in a path has, see size; 0: not known yet
 }
 
@@ -22,12 +22,12 @@ func NewScanner(fields ...*Field) *Scanner {
 	if len(fields) > 8 {
 		panic(fmt.Sprintf("jsonline: %d fields of at most 8", len(fields)))
 	}
-	return &Scanner{fields: fields}
+	return &Scanner{fields: fields, deep: maxDepth}
 }
 
 // Valid reports whether data is one JSON value, exactly as encoding/json's Valid does.
 func Valid(data []byte) bool {
-	var s Scanner
+	s := Scanner{deep: maxDepth}
 	return s.Scan(data) == nil
 }
 
@@ -105,8 +105,8 @@ func (s *Scanner) value(depth int, live uint) error {
 // function, with the place at hand: members without space around their parts, and names and strings
 // without escapes.
 func (s *Scanner) object(depth int, live uint) error {
-	if depth >= maxDepth {
-		return errors.New("invalid JSON: nested too deeply")
+	if depth >= s.deep {
+		return fmt.Errorf("invalid JSON: nested more than %d deep", s.deep)
 	}
 	data, pos := s.data, spaced(s.data, s.pos+1)
 	if pos < len(data) && data[pos] == '}' {
@@ -232,8 +232,8 @@ func (s *Scanner) match(quoted []byte, plain bool, depth int, live uint) (inside
 }
 
 func (s *Scanner) array(depth int) error {
-	if depth >= maxDepth {
-		return errors.New("invalid JSON: nested too deeply")
+	if depth >= s.deep {
+		return fmt.Errorf("invalid JSON: nested more than %d deep", s.deep)
 	}
 	s.pos++
 	s.space()

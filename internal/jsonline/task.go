@@ -8,6 +8,9 @@ type Task struct {
 	keyBuf, idBuf []byte
 }
 
+// maxTaskDepth is how deeply a task may be nested: parsers of handlers end at about 1,000.
+const maxTaskDepth = 512
+
 // NewTask finds fields by their names; an empty one is not looked for.
 func NewTask(key, id string) *Task {
 	t := &Task{Keyed: key != ""}
@@ -22,6 +25,7 @@ func NewTask(key, id string) *Task {
 		}
 	}
 	t.scanner = NewScanner(fields...)
+	t.scanner.deep = maxTaskDepth
 	return t
 }
 

@@ -2,6 +2,7 @@ package serve
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"go.opentelemetry.io/otel/propagation"
 
@@ -23,6 +25,7 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/source"
+	"github.com/queuepump/queuepump/pump/storage"
 )
 
 const (
@@ -64,13 +67,17 @@ func refusal(status int, fix, format string, args ...any) *answer {
 	return &answer{status: status, Error: fmt.Sprintf(format, args...), Fix: fix}
 }
 
+func unavailable(fix, why string) *answer {
+	a := refusal(http.StatusServiceUnavailable, fix, "%s", why)
+	a.retry = later
+	return a
+}
+
 // post answers a post.
 func (s *Server) post(w http.ResponseWriter, r *http.Request) {
 	var a *answer
 	if !s.enter() {
-		a = refusal(http.StatusServiceUnavailable, "post to another server, or later",
-			"the server ends")
-		a.retry = later
+		a = unavailable("post to another server, or later", "the server ends")
 	} else {
 		a = s.take(w, r)
 		defer s.under.Done() // after the answer
@@ -93,9 +100,18 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request) {
 // take sends the tasks of a request.
 func (s *Server) take(w http.ResponseWriter, r *http.Request) *answer {
 	if t := s.o.Tokens; t != nil {
-		given, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-		if status, why := t.Check(configfile.ScopeSend, given); why != "" {
-			return refusal(status, "send Authorization: Bearer and a token of --token-file", "%s", why)
+		given := r.Header.Get("Authorization")
+		if n := len("Bearer "); len(given) > n && strings.EqualFold(given[:n], "Bearer ") {
+			given = given[n:]
+		}
+		status, why := t.Check(configfile.ScopeSend, given)
+		if status == http.StatusServiceUnavailable {
+			_, err := t.Read()
+			s.says.Do(func() { s.o.Log.Error("no post is taken", "error", err) })
+			return unavailable("post again later", why)
+		} else if why != "" {
+			return refusal(status, "send Authorization: Bearer and a token that --token-file has for send",
+				"%s", why)
 		}
 	} else if r.Header.Get("Origin")+r.Header.Get("Sec-Fetch-Site") != "" {
 		// Any page that a browser on this machine shows could post to loopback.
@@ -108,8 +124,9 @@ func (s *Server) take(w http.ResponseWriter, r *http.Request) *answer {
 	}
 	key := r.Header.Get("Idempotency-Key")
 	unprintable := func(c rune) bool { return c < ' ' || c > '~' }
-	if len(key) > maxKey || strings.ContainsFunc(key, unprintable) {
-		return refusal(http.StatusBadRequest, "use up to 255 characters of ASCII",
+	if given := r.Header.Values("Idempotency-Key"); len(given) > 1 || len(given) == 1 && key == "" ||
+		len(key) > maxKey || strings.ContainsFunc(key, unprintable) {
+		return refusal(http.StatusBadRequest, "use one, of 1 to 255 characters of ASCII",
 			"the Idempotency-Key is not possible")
 	}
 	body, release, a := s.read(w, r)
@@ -125,12 +142,26 @@ func (s *Server) take(w http.ResponseWriter, r *http.Request) *answer {
 	ctx, cancel := context.WithTimeout(ctx, s.o.Patience)
 	defer cancel()
 	did, err := s.o.Sender.Post(ctx, key, tasks...)
-	return outcomes(did, err, lines, key != "")
+	return s.outcomes(did, err, lines, key != "")
+}
+
+// said is what a client may know of an error: that of a request names accounts and tables.
+func (s *Server) said(err error) string {
+	if _, asked := errors.AsType[*storage.Error](err); !asked {
+		return err.Error()
+	}
+	s.says.Do(func() { s.o.Log.Error("tasks could not be put", "error", err) })
+	return "the accounts do not take them now"
 }
 
 // single reports whether the body is one task.
 func single(r *http.Request) (one bool, a *answer) {
-	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	said := r.Header.Get("Content-Type")
+	kind, params, err := mime.ParseMediaType(said)
+	charset := strings.ToLower(cmp.Or(params["charset"], "utf-8"))
+	if err != nil || charset != "utf-8" && charset != "us-ascii" {
+		kind = said
+	}
 	if r.Header.Get("Content-Encoding") != "" {
 		return false, refusal(http.StatusUnsupportedMediaType, "post it as it is",
 			"a body with a Content-Encoding is not read")
@@ -143,7 +174,8 @@ func single(r *http.Request) (one bool, a *answer) {
 		return false, nil
 	}
 	return false, refusal(http.StatusUnsupportedMediaType,
-		"use application/x-ndjson for lines, application/json for one task", "%q is not read", kind)
+		"use application/x-ndjson for lines, application/json for one task, in UTF-8", "%q is not read",
+		kind)
 }
 
 // read reads the body. The buffer's bytes are taken from the room until release is called.
@@ -235,6 +267,9 @@ func (s *Server) tasks(body []byte, one bool) (tasks []source.Record, lines []in
 				"the body has more than %d tasks", maxLines)
 		}
 		key, id, field, err := c.Read(text)
+		if err == nil && !utf8.Valid(text) {
+			err = fmt.Errorf("it is not UTF-8 (byte %d)", bytes.IndexRune(text, utf8.RuneError)+1)
+		}
 		if err != nil {
 			a := refusal(http.StatusBadRequest, "mend the line and post all of it again; for one task "+
 				"of several lines use Content-Type: application/json", "line %d: %v", line, err)
@@ -252,13 +287,13 @@ func (s *Server) tasks(body []byte, one bool) (tasks []source.Record, lines []in
 }
 
 // outcomes is the answer to what became of the tasks.
-func outcomes(did distributor.Posted, err error, lines []int, keyed bool) *answer {
+func (s *Server) outcomes(did distributor.Posted, err error, lines []int, keyed bool) *answer {
 	tasks := len(lines)
 	a := &answer{status: http.StatusOK, Tasks: &tasks, Again: did.Again}
 	for i, why := range did.Errs {
 		if why != nil {
 			tasks--
-			a.Outcomes = append(a.Outcomes, outcome{lines[i], why.Error()})
+			a.Outcomes = append(a.Outcomes, outcome{lines[i], s.said(why)})
 		}
 	}
 	if err == nil && len(a.Outcomes) == 0 {
@@ -282,11 +317,10 @@ func outcomes(did distributor.Posted, err error, lines []int, keyed bool) *answe
 	case config:
 		return refusal(http.StatusBadRequest, "leave the Idempotency-Key out", "%v", err)
 	}
-	if a.status = http.StatusMultiStatus; tasks == 0 {
-		a = refusal(http.StatusServiceUnavailable, "", "%v", err)
-		a.retry = later
-	}
 	a.Fix = "post what is listed again; what was sent after all is then sent twice"
+	if a.status = http.StatusMultiStatus; tasks == 0 {
+		a = unavailable("post all of it again; what was sent after all is then sent twice", s.said(err))
+	}
 	if keyed {
 		a.Fix = "post all of it again with the same Idempotency-Key"
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/net/netutil"
 	"golang.org/x/sync/semaphore"
+	"golang.org/x/time/rate"
 
 	"github.com/queuepump/queuepump/internal/configfile"
 	"github.com/queuepump/queuepump/internal/jsonline"
@@ -48,7 +49,8 @@ type Options struct {
 	Key, ID string
 	// Bytes is how much all bodies together may take. Default 64 MiB.
 	Bytes int64
-	// Patience is how long a post waits for its acknowledgement. Default 1 min.
+	// Patience is how long a post waits for its acknowledgement. Default 25 s: balancers wait for 30 s
+	// or more.
 	Patience time.Duration
 	// Grace is how long posts under way may take when the server ends. Default 20 s.
 	Grace time.Duration
@@ -63,7 +65,8 @@ type Server struct {
 	room     *semaphore.Weighted
 	large    *semaphore.Weighted
 	posts    *prometheus.CounterVec
-	held     atomic.Int64 // bytes of bodies
+	held     atomic.Int64   // bytes of bodies
+	says     rate.Sometimes // what is wrong here
 
 	ready    atomic.Bool
 	draining atomic.Bool
@@ -74,10 +77,11 @@ type Server struct {
 // New makes a server. It makes no request.
 func New(o Options) *Server {
 	o.Bytes = cmp.Or(o.Bytes, 64<<20)
-	o.Patience = cmp.Or(o.Patience, time.Minute)
+	o.Patience = cmp.Or(o.Patience, 25*time.Second)
 	o.Grace = cmp.Or(o.Grace, 20*time.Second)
 	s := &Server{
 		o: o, mux: http.NewServeMux(), posts: newPosts(),
+		says: rate.Sometimes{First: 1, Interval: 10 * time.Second},
 		room: semaphore.NewWeighted(o.Bytes), large: semaphore.NewWeighted(o.Bytes / 2),
 	}
 	s.scanners.New = func() any { return jsonline.NewTask(o.Key, o.ID) }
@@ -89,8 +93,9 @@ func New(o Options) *Server {
 // Check says what is wrong with an address, and with who may reach it.
 func Check(o Options) error {
 	if path, unix := strings.CutPrefix(o.Listen, "unix:"); unix {
-		if path == "" {
-			return pump.Invalid("listen", "unix: has no path", "write unix:/run/queuepump/serve.sock")
+		if path == "" || len(path) > 103 { // as systems have it
+			return pump.Invalid("listen", "unix: has no path, or a long one",
+				"write up to 103 bytes, as in unix:/run/queuepump/serve.sock")
 		}
 		return nil
 	}
@@ -224,6 +229,11 @@ func (s *Server) State() distributor.State {
 		st.Phase, st.Ready, st.Reasons = "starting", false, []string{"it is starting"}
 	case st.Phase == "stopped":
 		st.Phase, st.Ready, st.Reasons = "standby", true, []string{}
+	}
+	if s.o.Tokens != nil {
+		if _, err := s.o.Tokens.Read(); err != nil {
+			st.Ready, st.Reasons = false, append(st.Reasons, "no post is taken: "+err.Error())
+		}
 	}
 	return st
 }

@@ -91,7 +91,7 @@ func posts(t *testing.T, s http.Handler, body string, header ...string) (int, an
 	t.Helper()
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/tasks", strings.NewReader(body))
 	for i := 0; i < len(header); i += 2 {
-		r.Header.Set(header[i], header[i+1])
+		r.Header.Add(header[i], header[i+1])
 	}
 	rec := httptest.NewRecorder()
 	s.ServeHTTP(rec, r)
@@ -129,6 +129,11 @@ func TestWhatAPostIsAnswered(t *testing.T) {
 			"a large body":         {long + "x", lines, 413, 0, "", "divide", 0},
 			"many lines":           {strings.Repeat(`{"city":"Oslo","n":1}`+"\n", maxLines+1), lines, 413, 0, "", "divide", 0},
 			"a large task":         {`{"city":"Oslo","n":1,"x":"` + noise(200<<10) + `"}`, lines, 413, 1, "", "blob", 0},
+			"no type of media":     {"1", ";;;", 415, 0, "", "ndjson", 0},
+			"another charset":      {"1", lines + "; charset=utf-16", 415, 0, "", "UTF-8", 0},
+			"not UTF-8":            {`{"city":"\ufffd","n":1}` + "\n{\"city\":\"\xf8\",\"n\":1}", lines, 400, 2, "", "mend", 0},
+			"deeply nested":        {`{"city":"Oslo","n":1,"x":` + strings.Repeat("[", 512) + strings.Repeat("]", 512) + "}", lines, 400, 1, "", "mend", 0},
+			"nested":               {`{"city":"Oslo","n":1,"x":` + strings.Repeat("[", 511) + strings.Repeat("]", 511) + "}", lines, 200, 0, "", "", 1},
 		} {
 			before := s.o.Sender.State().Done.Tasks
 			status, a, h := posts(t, s, c.body, "Content-Type", c.kind)
@@ -150,6 +155,7 @@ func TestWhatAPostIsAnswered(t *testing.T) {
 			method, path string
 			status       int
 		}{{"GET", "/v1/tasks", 405}, {"POST", "/v1/other", 404}, {"GET", "/", 404}, {"GET", "/readyz", 503}} {
+
 			rec := httptest.NewRecorder()
 			s.ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(), c.method, c.path, nil))
 			if rec.Code != c.status {
@@ -181,6 +187,15 @@ func TestAPostWithAKeyIsAnsweredAsBefore(t *testing.T) {
 		}
 		if status, _, _ := posts(t, s, "1", "Idempotency-Key", strings.Repeat("k", 256)); status != 400 {
 			t.Errorf("a long key: %d", status)
+		}
+		for _, keys := range [][]string{{""}, {"a", "b"}, {"", "a"}} {
+			var header []string
+			for _, key := range keys {
+				header = append(header, "Idempotency-Key", key)
+			}
+			if status, a, _ := posts(t, s, "1", header...); status != 400 || a.Fix == "" {
+				t.Errorf("keys %q: %d %+v", keys, status, a)
+			}
 		}
 		ends(s)
 	})
@@ -221,10 +236,24 @@ func TestATokenSaysWhoMaySend(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "tokens")
 		must(t, os.WriteFile(path, []byte("send: 0123456789abcdef\nread, operate: fedcba9876543210\n"), 0o600))
 		s := stand(w, Options{Tokens: configfile.NewTokenFile(path)})
-		for token, want := range map[string]int{"": 401, "wrong": 401, "Bearer 0123456789abcdef": 200, "Bearer fedcba9876543210": 403} {
-			if status, a, _ := posts(t, s, "1", "Authorization", token); status != want {
+		for token, want := range map[string]int{"": 401, "wrong": 401, "Bearer 0123456789abcdef": 200, "bearer 0123456789abcdef": 200, "Bearer fedcba9876543210": 403} {
+			status, a, _ := posts(t, s, "1", "Authorization", token)
+			if status != want || want == 403 && !strings.Contains(a.Fix, "for send") {
 				t.Errorf("%q: %d %+v", token, status, a)
 			}
+		}
+		var log strings.Builder
+		s.o.Log = slog.New(slog.NewTextHandler(&log, nil))
+		s.ready.Store(true)
+		must(t, os.WriteFile(path, []byte("sned: 0123456789abcdef\n"), 0o600))
+		for range 3 {
+			status, a, h := posts(t, s, "1", "Authorization", "Bearer 0123456789abcdef")
+			if status != 503 || strings.Contains(a.Fix, "Bearer") || h.Get("Retry-After") == "" {
+				t.Errorf("%d %+v", status, a)
+			}
+		}
+		if st := s.State(); st.Ready || strings.Count(log.String(), "tokens:1: ") != 1 {
+			t.Errorf("a bad file: %+v, and the log says %q", st, log.String())
 		}
 		ends(s)
 	})
@@ -239,7 +268,7 @@ func TestATokenSaysWhoMaySend(t *testing.T) {
 	})
 	for listen, field := range map[string]string{
 		":8080": "token-file", "0.0.0.0:8080": "token-file", "pump.example:8080": "token-file",
-		"nonsense": "listen", "unix:": "listen", "127.0.0.1:8080": "", "[::1]:0": "", "localhost:80": "", "unix:/x": "",
+		"nonsense": "listen", "unix:": "listen", "unix:/" + strings.Repeat("x", 120): "listen", "127.0.0.1:8080": "", "[::1]:0": "", "localhost:80": "", "unix:/x": "",
 	} {
 		err := Check(Options{Listen: listen})
 		if (err == nil) != (field == "") || err != nil && !strings.Contains(err.Error(), field) {

@@ -1,11 +1,16 @@
 package distributor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
+	"strings"
+	"unicode"
 
+	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor/internal/pack"
 	"github.com/queuepump/queuepump/pump/internal/closing"
@@ -37,12 +42,15 @@ const maxName = 128
 // checkName says what is wrong with a name.
 func checkName(name string) error {
 	if len(name) <= maxName && !slices.ContainsFunc([]rune(name), func(c rune) bool {
-		return c <= ' ' || c == 0x7f || c == '\ufffd'
+		return c == ' ' || c == '\ufffd' || !unicode.IsPrint(c)
 	}) {
-		return nil
+		if _, err := codec.ParseRunID(name); err != nil {
+			return nil
+		}
 	}
 	return pump.Invalid("name", fmt.Sprintf("%q is not possible", name),
-		fmt.Sprintf("use up to %d bytes of letters, digits and signs, without spaces", maxName))
+		fmt.Sprintf("use up to %d bytes of letters, digits and signs, without spaces, that are not the "+
+			"id of a run", maxName))
 }
 
 // named sends the run of Options.Name, or what is left of it.
@@ -63,10 +71,15 @@ func (d *Distributor) named(ctx context.Context) (Summary, error) {
 	if err == nil {
 		r.id = workload.NamedRun(d.router.Current().Workload.Incarnation, d.opts.Name)
 		r.log = d.cfg.Log.With("name", d.opts.Name, "run", r.id.String())
-		r, err = d.sendNamed(ctx, r)
-	}
-	if err == nil && d.opts.Wait != nil {
-		err = d.await(ctx, r)
+		// The time for waiting goes by while another process sends, too.
+		waiting, cancel := cmp.Or(d.opts.Wait, &pump.WaitOptions{}).Within(ctx)
+		defer cancel()
+		if r, err = d.sendNamed(ctx, waiting, r); r.again == "" {
+			waiting = ctx
+		}
+		if err == nil && d.opts.Wait != nil {
+			err = d.await(waiting, r)
+		}
 	}
 	return d.report(r, err)
 }
@@ -80,7 +93,8 @@ func (r *refusal) Unwrap() error { return r.error }
 var errSent = errors.New("the run was sent before")
 
 // sendNamed sends a run until it is sealed. The run that it gives back tells what became of it.
-func (d *Distributor) sendNamed(ctx context.Context, looked *run) (r *run, err error) {
+// Waiting ends when another process has been waited for long enough.
+func (d *Distributor) sendNamed(ctx, waiting context.Context, looked *run) (r *run, err error) {
 	var e *election.Election
 	first := true
 	e = election.New(d.fleet.Control, d.cfg.Workload, election.Options{
@@ -95,7 +109,8 @@ func (d *Distributor) sendNamed(ctx context.Context, looked *run) (r *run, err e
 		},
 	})
 	var refused *refusal
-	for {
+	last := looked // of this process's terms
+	for said := ""; ; {
 		stood := d.standing.Begin()
 		won, wait, err := e.Try(ctx)
 		stood()
@@ -112,22 +127,36 @@ func (d *Distributor) sendNamed(ctx context.Context, looked *run) (r *run, err e
 			if err == nil || !errors.Is(err, election.ErrDeposed) && !errors.Is(err, errSent) {
 				return r, err
 			}
+			last = r
 			d.cfg.Log.Warn("this process does not go on with the run", "error", err)
 		case errors.Is(err, errSent):
-			return looked, nil
+			last.count.Tasks.Store(looked.count.Tasks.Load())
+			last.row, last.again, last.read = looked.row, looked.again, looked.read
+			return last, d.sameLength(ctx, looked)
 		case ctx.Err() != nil:
-			return looked, context.Cause(ctx)
+			return last, context.Cause(ctx)
 		case errors.As(err, &refused):
-			return looked, refused.error
+			return last, refused.error
 		case err != nil && final(err):
-			return looked, err
+			return last, err
 		case err != nil:
 			d.cfg.Log.Warn("it is not known who sends the run", "error", err)
 		case d.opts.Wait == nil && e.Looked().Beats:
-			return looked, &TakenError{d.opts.Name, looked.id, e.Looked().Leader}
+			return last, &TakenError{d.opts.Name, looked.id, e.Looked().Leader}
 		}
-		if err := d.standBy(ctx, wait); err != nil {
-			return looked, err
+		if by := e.Looked().Leader; won == nil && by != said {
+			said = by
+			looked.log.Info("another process sends the run, or has died: waiting for it", "by", by,
+				"goes_on_after", d.opts.Lease*23/20)
+		}
+		if err := d.standBy(waiting, wait); err != nil {
+			return last, err
+		}
+		if waiting.Err() != nil && ctx.Err() == nil {
+			last.completion = &pump.Completion{
+				Run: looked.id, State: pump.RunWaiting, Lacking: []pump.SegmentLack{},
+			}
+			return last, context.Cause(waiting)
 		}
 	}
 }
@@ -180,9 +209,40 @@ func (d *Distributor) leftOf(
 // was gone does not tell, and the run is broken (bringBack).
 func (d *Distributor) sameSource(row *workload.Run, r *run) error {
 	if is := d.fingerprint(r.print); row.Fingerprint != "" && row.Fingerprint != is {
-		return d.otherSource(fmt.Sprintf("it was begun with %q, and this is %q", row.Fingerprint, is))
+		n, was := 0, row.Fingerprint
+		for n < min(len(is), len(was)) && is[n] == was[n] {
+			n++
+		}
+		n = strings.LastIndexByte(is[:n], ' ') + 1
+		return d.otherSource(fmt.Sprintf("it was begun with %q, and this has %q", was[n:], is[n:]))
 	}
 	return nil
+}
+
+// sameLength is an error if a stream that was sent to its end has another number of tasks now.
+func (d *Distributor) sameLength(ctx context.Context, r *run) error {
+	s, again := r.source.(*stream)
+	if !again || s.opened {
+		return nil
+	}
+	from, err := s.Open(ctx, nil)
+	n, rec := uint64(0), source.Record{}
+	for n <= r.row.Tasks && err == nil {
+		if rec, err = from.Next(ctx); err == nil && pack.TooLarge(d.cfg.Workload, &rec) == nil {
+			n++
+		} else if _, bad := errors.AsType[*source.BadInput](err); bad {
+			err = nil
+		}
+	}
+	from.Close()
+	switch {
+	case err != nil && err != io.EOF:
+		return err
+	case n == r.row.Tasks:
+		return nil
+	}
+	return errors.Unwrap(d.otherSource(fmt.Sprintf("%d tasks were sent, and this has another number",
+		r.row.Tasks)))
 }
 
 func (d *Distributor) otherSource(how string) error {
@@ -195,7 +255,8 @@ func (d *Distributor) otherSource(how string) error {
 func (t *term) sendNamed(ctx context.Context, looked *run) (*run, error) {
 	r, err := t.openNamed(ctx, looked)
 	defer r.close()
-	if err == nil {
+	opened := err == nil
+	if opened {
 		t.holds(r, t.won.Resume.Checkpoint)
 		err = t.d.distribute(ctx, r)
 	}
@@ -207,6 +268,9 @@ func (t *term) sendNamed(ctx context.Context, looked *run) (*run, error) {
 		return r, errors.Join(err, ended)
 	}
 	t.abandon(ctx)
+	if opened {
+		r.log.Warn("the run is not sent to its end; the same command goes on with it")
+	}
 	return r, err
 }
 

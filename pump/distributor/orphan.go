@@ -74,7 +74,9 @@ func (d *Distributor) left(ctx context.Context, epoch uint64) (l election.Left, 
 	}
 	runs, err := d.runs.List(ctx, newestReads) // those that are done with too
 	for _, run := range runs {
-		l.Epoch, l.Made = max(l.Epoch, run.Epoch), l.Made || run.Mode == closing.ModeCron
+		if closing.Elected(run.Mode) { // the others have elections of their own, or none
+			l.Epoch, l.Made = max(l.Epoch, run.Epoch), l.Made || run.Mode == closing.ModeCron
+		}
 	}
 	if errors.Is(err, row.ErrCorrupt) {
 		err = nil

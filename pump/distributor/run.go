@@ -324,6 +324,7 @@ func (r *run) assemble(
 	}
 	check.SavedTasks.Store(r.count.Tasks.Load())
 	r.read.Check = check
+	_, r.read.Stalls = r.source.(*stream)
 	return check
 }
 

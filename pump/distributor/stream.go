@@ -9,7 +9,6 @@ import (
 	"io"
 
 	"github.com/cespare/xxhash/v2"
-
 	"github.com/queuepump/queuepump/pump/source"
 )
 

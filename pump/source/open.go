@@ -333,8 +333,11 @@ func newDetached(ctx context.Context, r io.Reader) *detached {
 	return d
 }
 
+// stillWaits is how often the reader says that it waits.
+const stillWaits = 250 * time.Millisecond
+
 func (d *detached) Read(p []byte) (int, error) {
-	if len(d.rest) == 0 {
+	for len(d.rest) == 0 {
 		if d.buffer != nil {
 			d.empty <- d.buffer[:cap(d.buffer)]
 			d.buffer = nil
@@ -352,6 +355,7 @@ func (d *detached) Read(p []byte) (int, error) {
 			d.rest, d.buffer = b, b
 		case <-d.ctx.Done():
 			return 0, context.Cause(d.ctx)
+		case <-time.After(stillWaits):
 		}
 	}
 	n := copy(p, d.rest)

@@ -26,7 +26,8 @@ type Looker interface {
 // Pausing is a reader that says when it is about to read more: until then its records come without
 // waiting.
 type Pausing interface {
-	// Pauses makes it call about before it reads, with true if that may take any time.
+	// Pauses makes it call about before it reads, with true if that may take any time, and now and
+	// then while it does.
 	// An error of about becomes the reader's.
 	Pauses(about func(wait bool) error)
 }

@@ -127,7 +127,8 @@ type Election struct {
 	led      string // who the row said leads, ...
 	beats    uint64 // ... with how many beats when it was seen first
 	looked   Looked
-	alive    bool // the leader may be alive
+	alive    bool   // the leader may be alive
+	rival    uint64 // the epoch in which the row had another schedule, if that was said
 	// first is the server's time of the first look. Up to upTo due times are considered. next is the
 	// due time after them. All are zero without a schedule.
 	first, upTo, next time.Time
@@ -221,6 +222,10 @@ func (e *Election) judge(
 		if e.upTo = later(e.upTo, v.Value.upTo); v.Value.phase == Running {
 			e.next = s.Next(later(e.upTo, v.Value.made))
 		}
+	} else if s != nil && !e.upTo.IsZero() && !v.Absent() && v.Value.epoch != e.rival {
+		e.rival = v.Value.epoch // since this candidate had its own schedule there
+		e.options.Log.Error("another distributor has another schedule, so due times are left out: a "+
+			"workload has one schedule", "by", e.looked.Leader, "its", v.Value.cron, "own", s.Text)
 	}
 	switch {
 	case before && e.term != nil && e.term.Epoch == e.seen &&

@@ -52,7 +52,8 @@ func Parse(text, zone string) (*election.Schedule, error) {
 			one := slices.Repeat([]string{"*"}, len(fields))
 			one[i] = word
 			if _, err := cron.ParseStandard(strings.Join(one, " ")); err != nil {
-				return nil, invalid("%q is not possible as the %s: %v", word, fields[i], err)
+				why, _, _ := strings.Cut(err.Error(), ": strconv")
+				return nil, invalid("%q is not possible as the %s: %s", word, fields[i], why)
 			}
 		}
 	}

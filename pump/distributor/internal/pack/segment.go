@@ -52,8 +52,10 @@ type Segmenter struct {
 	Whole  codec.Header  // to try whether a large task fits
 	Trial  *codec.Builder
 
-	tasks       int64     // read so far; count's is brought up to it now and then
-	bytesIn     int64     // of those that count does not have yet
+	tasks   int64 // read so far; count's is brought up to it now and then
+	bytesIn int64 // of those that count does not have yet
+	// Stalls has barriers taken while the source is waited for. Its cursor must not change meanwhile.
+	Stalls      bool
 	eager       bool      // records are not collected: each read of the source may have to wait
 	handed      time.Time // when all that was collected was handed over
 	BadLines    uint64    // skipped so far
@@ -214,9 +216,19 @@ const collectFor = 5 * time.Millisecond
 // paused is called before the source is read.
 func (s *Segmenter) paused(ctx context.Context, wait bool) error {
 	if wait || time.Since(s.handed) >= collectFor {
-		return s.flush(ctx)
+		if err := s.flush(ctx); err != nil {
+			return err
+		}
+		if s.Stalls && s.moved() && s.Check.want.CompareAndSwap(true, false) {
+			return s.barrier() // handed over when it is asked again
+		}
 	}
 	return nil
+}
+
+// moved reports whether anything was read since the last barrier.
+func (s *Segmenter) moved() bool {
+	return s.tasks > s.BarrierAt || s.BadLines+s.PoisonLines > s.barrierBad
 }
 
 // tryFlush hands over to the lanes what was collected where there is room.
@@ -316,8 +328,7 @@ func (s *Segmenter) badRecord(ctx context.Context, bad *source.BadInput) error {
 func (s *Segmenter) checkpoint(ctx, reading context.Context) error {
 	for {
 		tasks := s.tasks
-		moved := tasks > s.BarrierAt || s.BadLines+s.PoisonLines > s.barrierBad
-		if moved && (s.Check.want.Load() || tasks-s.BarrierAt >= s.Check.Max/4) {
+		if s.moved() && (s.Check.want.Load() || tasks-s.BarrierAt >= s.Check.Max/4) {
 			s.Check.want.Store(false)
 			if err := s.barrier(); err != nil {
 				return err
