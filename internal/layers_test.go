@@ -30,11 +30,11 @@ var levels = []struct {
 		"internal/group", "internal/jsonline", "internal/logs", "pump/storage/azure",
 	}},
 	{"words", []string{
-		"pump", "pump/source",
+		"pump", "pump/source", "internal/taskline",
 	}},
 	{"rows", []string{
 		"pump/internal/waits", "pump/internal/row", "pump/internal/workload",
-		"pump/internal/failure",
+		"pump/internal/failure", "pump/internal/results",
 	}},
 	{"cluster", []string{
 		"pump/internal/election", "pump/internal/cluster",

@@ -52,12 +52,19 @@ func (l Prices) OrPublished() Prices {
 	return l
 }
 
+// blobWrite is how many requests to a queue a put or a list of blobs costs by the published lists.
+const blobWrite = 12.5
+
 // Of is the price of one request, by what the engine calls its operation: reads, writes and queries
-// are of tables, all others of queues.
+// are of tables, all others of queues. Requests to blobs have prices in proportion to those.
 func (l Prices) Of(operation string) float64 {
 	switch operation {
 	case "read", "write", "query":
 		return l.Table / 1e4
+	case "put-blob", "list-blobs":
+		return blobWrite * l.Queue / 1e4
+	case "delete-blob":
+		return 0
 	}
 	return l.Queue / 1e4
 }

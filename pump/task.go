@@ -6,6 +6,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/internal/jsonline"
 )
 
 // RunID identifies a run: one distribution of a source, from its start to its end.
@@ -52,6 +53,15 @@ func (t *Task) TraceContext(ctx context.Context) (parent, state string) {
 		}
 	}
 	return codec.TraceHeaders(sc)
+}
+
+// SetResult says what the task has resulted in: JSON, or a text. Ctx is what the handler got with
+// the task. A processor with Options.Results keeps it if the task is done then, or null without
+// one; elsewhere it does nothing. The result is copied. Of several the last counts.
+func (t *Task) SetResult(ctx context.Context, result []byte) {
+	if keep, is := ctx.Value(jsonline.ResultKey{}).(func(*Task, []byte)); is {
+		keep(t, result)
+	}
 }
 
 // Handler does the work of a task. The processor calls it from many goroutines at once. A nil error

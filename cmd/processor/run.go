@@ -301,7 +301,7 @@ func (f *runFlags) warnInexact(log *slog.Logger, delivery pump.Delivery) {
 // processor makes the options that the flags ask for, without those that suit the handler.
 func (f *runFlags) processor() processor.Options {
 	o := f.options
-	o.Discard, o.MaxBytes = f.work.discard, maxBytes
+	o.Discard, o.Results, o.MaxBytes = f.work.discard, f.work.results, maxBytes
 	// The handlers bound the time of a task themselves, from the beginning of its work: a task that
 	// waits for a child or for a disk has not begun.
 	o.Timeout, o.HandOver = -1, f.work.timeout

@@ -27,7 +27,7 @@ import (
 // workFlags say what is done with a task.
 type workFlags struct {
 	exec, execEach, http, out string
-	discard                   bool
+	discard, results          bool
 	countBy, sum              string
 
 	children int
@@ -48,6 +48,8 @@ func (f *workFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&f.execEach, "exec-each", "", "run `CMD` once for each task")
 	flags.StringVar(&f.http, "http", "", "post each task to `URL`")
 	flags.StringVar(&f.out, "out", "", "append each task, or its result, to `FILE` as a JSON line")
+	flags.BoolVar(&f.results, "results", false,
+		"keep the results in blobs of the accounts, for: distributor results RUN")
 	flags.StringVar(&f.countBy, "count-by", "", "count tasks by the `FIELD` of their bodies")
 	flags.StringVar(&f.sum, "sum", "", "with --count-by: add up the `FIELD` of their bodies, exactly")
 	flags.BoolVar(&f.discard, "discard", false,
@@ -76,6 +78,7 @@ var belongings = map[string][]string{
 	"keep-env":     {"exec", "exec-each"},
 	"http-header":  {"http"},
 	"out-patience": {"out"},
+	"results":      {"exec", "exec-each", "http"},
 	"sum":          {"count-by"},
 }
 
@@ -117,6 +120,8 @@ func (f *workFlags) check() error {
 			"give --exec, --exec-each, --http, --out, --count-by or --discard")
 	case ways > 1:
 		return cli.Usage("only one of --exec, --exec-each, --http, --count-by and --discard can be given")
+	case f.results && f.out != "":
+		return cli.Usage("only one of --results and --out can be given")
 	case f.discard && f.out != "":
 		return cli.Usage("--discard has nothing to write to --out")
 	case f.countBy != "" && f.out != "":

@@ -164,17 +164,25 @@ func (c *child) ask(
 		c.stderr.log.log.Warn("a child does not read its task", "pid", c.group.Pid(), "for", overdue)
 	})
 	past, written := time.Unix(1, 0), make(chan error, 1)
-	go func() { // a child may print more than a pipe holds before it has read its last task
+	write := func() {
 		_, err := c.in.Write(request)
 		late.Stop()
 		if err != nil {
 			_ = c.out.SetReadDeadline(past)
 		}
 		written <- err
-	}()
+	}
+	if o.batch { // a child may print more than a pipe holds before it has read its last task
+		go write()
+	} else {
+		write()
+	}
 	err := c.read(o)
 	_ = c.in.SetWriteDeadline(past)
-	err = cmp.Or(<-written, err)
+	// A child that has ended is met by the read or by the write, whichever is first.
+	if wrote := <-written; err == nil || wrote != nil && !errors.Is(wrote, os.ErrDeadlineExceeded) {
+		err = wrote
+	}
 	switch {
 	case o.garbage != nil:
 		return o.garbage

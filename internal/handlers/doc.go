@@ -18,6 +18,7 @@ import (
 	"context"
 	"encoding/json"
 
+	"github.com/queuepump/queuepump/internal/taskline"
 	"github.com/queuepump/queuepump/pump"
 )
 
@@ -27,11 +28,12 @@ type Worker interface {
 	Work(ctx context.Context, t *pump.Task) (result json.RawMessage, err error)
 }
 
-// Handler makes a pump.Handler of a worker, and drops its results.
+// Handler makes a pump.Handler of a worker. A processor with Options.Results keeps its results,
+// others drop them.
 func Handler(w Worker) pump.Handler { return Recorded(w, nil) }
 
 // Recorded makes a pump.Handler that writes each task's result to f, safely on
-// disk, before it reports the task as done. Without f the results are dropped. It is a
+// disk, before it reports the task as done. Without f it is as Handler. It is a
 // pump.BatchHandler if w is the Logged of an Exec with CommandOptions.Batch.
 func Recorded(w Worker, f *File) pump.Handler {
 	if noted, is := w.(*Logged); is {
@@ -41,9 +43,12 @@ func Recorded(w Worker, f *File) pump.Handler {
 	}
 	return pump.HandlerFunc(func(ctx context.Context, t *pump.Task) error {
 		result, err := w.Work(ctx, t)
+		if err == nil {
+			t.SetResult(ctx, result)
+		}
 		if err != nil || f == nil {
 			return err
 		}
-		return f.append(ctx, appendResult(nil, t, result))
+		return f.append(ctx, taskline.AppendResult(nil, t, result))
 	})
 }

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/queuepump/queuepump/internal/taskline"
 	"github.com/queuepump/queuepump/pump"
 )
 
@@ -40,8 +41,11 @@ func (b batches) handle(ctx context.Context, tasks []*pump.Task, errs []error) {
 	for i, a := range b.exec.giveBatch(ctx, tasks) {
 		errs[i] = a.err
 		b.noted.note(ctx, a.err)
+		if a.err == nil {
+			tasks[i].SetResult(ctx, a.result)
+		}
 		if a.err == nil && b.out != nil {
-			lines = appendResult(lines, tasks[i], a.result)
+			lines = taskline.AppendResult(lines, tasks[i], a.result)
 		}
 	}
 	if lines == nil {

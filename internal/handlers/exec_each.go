@@ -16,6 +16,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/queuepump/queuepump/internal/group"
+	"github.com/queuepump/queuepump/internal/taskline"
 	"github.com/queuepump/queuepump/pump"
 )
 
@@ -168,7 +169,7 @@ func (e *ExecEach) run(ctx context.Context, t *pump.Task) (json.RawMessage, erro
 		if out.cut {
 			return nil, fmt.Errorf("the command printed more than %d KiB", maxAnswer>>10)
 		}
-		return asResult(out.b), nil
+		return taskline.AsResult(out.b), nil
 	case !isExit:
 		return nil, err
 	}

@@ -15,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/taskline"
 	"github.com/queuepump/queuepump/pump"
 )
 
@@ -41,10 +42,10 @@ func TestALineHasTheTaskInItsOrder(t *testing.T) {
 	}
 	tk := task("1")
 	tk.Key, tk.Foreign = []byte("\xfe"), "q/1"
-	if got, want := string(appendResult(nil, tk, nil)), `{"run":"ab000000000000000000000000000000","segment":5,"n":17,"keyBase64":"/g==","id":"a1","foreign":"q/1","result":null,"attempt":2}`+"\n"; got != want {
+	if got, want := string(taskline.AppendResult(nil, tk, nil)), `{"run":"ab000000000000000000000000000000","segment":5,"n":17,"keyBase64":"/g==","id":"a1","foreign":"q/1","result":null,"attempt":2}`+"\n"; got != want {
 		t.Errorf("got %s", got)
 	}
-	if got, want := string(appendResult(nil, task(""), json.RawMessage("{\n}"))), `{"run":"ab000000000000000000000000000000","segment":5,"n":17,"key":"Oslo","id":"a1","result":{},"attempt":2}`+"\n"; got != want {
+	if got, want := string(taskline.AppendResult(nil, task(""), json.RawMessage("{\n}"))), `{"run":"ab000000000000000000000000000000","segment":5,"n":17,"key":"Oslo","id":"a1","result":{},"attempt":2}`+"\n"; got != want {
 		t.Errorf("got %s", got)
 	}
 }
@@ -416,7 +417,7 @@ func TestAResultIsOnDiskBeforeItsTaskIsDone(t *testing.T) {
 		t.Error("a failed task was reported as done")
 	}
 	must(t, h.Handle(t.Context(), task("good")))
-	if text, _ := os.ReadFile(path); string(text) != string(appendResult(nil, task(""), json.RawMessage(`{"sum":"good"}`))) {
+	if text, _ := os.ReadFile(path); string(text) != string(taskline.AppendResult(nil, task(""), json.RawMessage(`{"sum":"good"}`))) {
 		t.Errorf("the file holds %s", text)
 	}
 }

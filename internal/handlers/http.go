@@ -21,6 +21,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/queuepump/queuepump/internal/logs"
+	"github.com/queuepump/queuepump/internal/taskline"
 	"github.com/queuepump/queuepump/pump"
 )
 
@@ -163,7 +164,7 @@ func (h *HTTP) post(ctx context.Context, t *pump.Task) (json.RawMessage, error) 
 	case len(body) > maxAnswer:
 		return nil, fmt.Errorf("%s answered with more than %d KiB", h.shown, maxAnswer>>10)
 	}
-	return asResult(body), outcomeOf(resp, body)
+	return taskline.AsResult(body), outcomeOf(resp, body)
 }
 
 // reason is the error without the URL, which may hold a secret.

@@ -15,6 +15,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/queuepump/queuepump/internal/proof"
+	"github.com/queuepump/queuepump/internal/taskline"
 	"github.com/queuepump/queuepump/pump"
 )
 
@@ -62,7 +63,7 @@ func FuzzTaskOnALine(f *testing.F) {
 	f.Add([]byte{}, "", []byte{}, strings.Repeat("?", 4<<10), []byte{})
 	f.Fuzz(func(t *testing.T, key []byte, id string, body []byte, foreign string, result []byte) {
 		task := &pump.Task{Segment: 7, N: 1 << 60, Key: key, ID: id, Body: body, Attempt: 2, Epoch: 3, Foreign: foreign}
-		for _, line := range [][]byte{appendTask(nil, task), appendRequest(t.Context(), nil, 5, 0, task), appendResult(nil, task, asResult(result))} {
+		for _, line := range [][]byte{appendTask(nil, task), appendRequest(t.Context(), nil, 5, 0, task), taskline.AppendResult(nil, task, taskline.AsResult(result))} {
 			if bytes.IndexByte(line, '\n') != len(line)-1 {
 				t.Fatalf("%q is not one line", line)
 			}
@@ -127,7 +128,7 @@ func FuzzAnswerOfAnEndpoint(f *testing.F) {
 		if d := retryAfter(h); d < 0 {
 			t.Fatalf("after %v", d)
 		}
-		if r := asResult(body); r != nil && !json.Valid(r) {
+		if r := taskline.AsResult(body); r != nil && !json.Valid(r) {
 			t.Fatalf("result %q", r)
 		}
 	})

@@ -143,3 +143,6 @@ func AppendQuoted(dst []byte, s []byte) []byte {
 	}
 	return append(dst, '"')
 }
+
+// ResultKey is the key of a context with the function that takes a task's result from its handler.
+type ResultKey struct{}

@@ -24,7 +24,7 @@ func Add(root *cobra.Command) {
 	)
 	add(root, groupWatch, statusCommand(), runsCommand(
 		"List, show, wait for, repair and end runs",
-		runsList(), runsShow(), wait(), repair(), runsEnd()), counts(),
+		runsList(), runsShow(), wait(), repair(), runsEnd()), counts(), resultsCommand(),
 		quarantineCommand("List, show, redrive or drop what is in quarantine",
 			quarantineList(), quarantineShow(), quarantineRedrive(), quarantineDrop()),
 		doctorCommand(), peekCommand(), pageCommand(), topCommand())
@@ -40,6 +40,7 @@ func AddReading(root *cobra.Command) {
 	)
 	add(root, groupWatch,
 		statusCommand(), runsCommand("List and show runs", runsList(), runsShow()), counts(),
+		resultsCommand(),
 		quarantineCommand("List and show what is in quarantine", quarantineList(), quarantineShow()),
 		doctorCommand(), peekCommand(), topCommand())
 	add(root, groupPlan, plan())

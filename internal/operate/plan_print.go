@@ -10,6 +10,7 @@ import (
 
 	"github.com/dustin/go-humanize"
 
+	"github.com/queuepump/queuepump/internal/admin"
 	"github.com/queuepump/queuepump/internal/capacity"
 	"github.com/queuepump/queuepump/internal/cli"
 )
@@ -113,4 +114,9 @@ func packedBy(p *capacity.Plan, in *capacity.Input) string {
 	default:
 		return "as many as fit"
 	}
+}
+
+// moneyText is an amount with its currency; a small amount has as many digits as matter.
+func moneyText(x float64, currency string) string {
+	return admin.Amount(x, plain(currency))
 }

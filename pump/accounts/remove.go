@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/waits"
@@ -192,9 +193,27 @@ func (o *accountsOf) removable(
 		return 0, nil, err
 	}
 	if p.Noticing == 0 && len(p.Left) == 0 {
-		return w.Map.Version, nil, nil
+		return w.Map.Version, nil, o.refuseResults(ctx, name)
 	}
 	return 0, &p, p.refusal(name)
+}
+
+// refuseResults refuses to remove an account with results of runs that are kept.
+func (o *accountsOf) refuseResults(ctx context.Context, name string) error {
+	kept, err := closing.HasResults(ctx, &o.Cfg.Config, o.Queues, o.Workload, name)
+	if err != nil || len(kept) == 0 {
+		return err
+	}
+	var ids []string
+	for _, id := range kept {
+		ids = append(ids, id.String())
+	}
+	slices.Sort(ids)
+	return &Error{
+		Account: name, Problem: "it has results of runs that are kept: " + setup.SomeOf(ids, 10),
+		Fix: "fetch them (distributor results RUN), and remove the account when the runs' retention " +
+			"is over; it stays drained until then",
+	}
 }
 
 // quietRounds is how often in a row everything must be found empty.

@@ -308,7 +308,7 @@ func (r *run) view() *cluster.View {
 // while, it costs some reads.
 func (r *run) closeRuns(ctx context.Context) {
 	c := closing.New(&r.Cfg.Config, r.Queues, r.Workload)
-	c.Unfinished, c.Remaining = &r.unfinished, &r.remaining
+	c.Unfinished, c.Remaining, c.Results = &r.unfinished, &r.remaining, r.o.Results
 	c.HorizonBy(func(context.Context) (*cluster.View, error) { return r.Member.Load().View(), nil })
 	c.Keep(ctx, r.Jitter, func(context.Context) bool {
 		v := r.view()

@@ -19,13 +19,14 @@ type Options struct {
 	// more of them, tasks that compute want as many as there are processors. To spare a service
 	// that slows down under load, set it lower, or MaxRate.
 	Concurrency int
-	// Visibility is for how long a message that was taken stays hidden from other processors before it
-	// must be renewed, in whole seconds from 3 s to 1 h. It is renewed after a third for as long as
-	// its tasks are worked on, so it is not a limit of their time: it is how long tasks are delayed by
-	// the death of the process that had them. Default 0: it follows the work, between 30 s and 5 min,
-	// so that all but the slowest messages are settled before their first renewal: about four times as
-	// long as a message is in hand, measured lately (60 s until there is a measure). A message that is
-	// worked on for longer is renewed for longer and longer, less and less often.
+	// Visibility is for how long a message that was taken stays hidden from other processors before
+	// it must be renewed, in whole seconds from 3 s to 1 h. It is renewed after a third for as long
+	// as its tasks are worked on, so it is not a limit of their time: it is how long tasks are
+	// delayed by the death of the process that had them. Default 0: it follows the work, between 30
+	// s and 5 min, so that all but the slowest messages are settled before their first renewal:
+	// about four times as long as a message is in hand, measured lately (60 s until there is a
+	// measure). A message that is worked on for longer is renewed for longer and longer, less and
+	// less often.
 	Visibility time.Duration
 	// Timeout is how long one call of the handler may take, to a second. Then its context ends, which
 	// is a failure of its task; a handler that goes on regardless keeps its place among Concurrency
@@ -36,11 +37,11 @@ type Options struct {
 	Grace time.Duration
 	// UntilIdle makes Run return when no task was in hand and no segment on its way to this process
 	// for that long, and every queue of its segments then answers once more that it has no visible
-	// message. Default 0: Run only ends with its context. Run waits for messages that this process may
-	// have hidden by an unanswered request. Run does not wait for tasks that were put back for longer
-	// than UntilIdle, or for those in other processes' hands: they stay in their queues for the
-	// processor that runs next. To see every retry through, let UntilIdle be longer than Retry.Max and
-	// than any delay that the handler asks for by RetryAfter.
+	// message. Default 0: Run only ends with its context. Run waits for messages that this process
+	// may have hidden by an unanswered request. Run does not wait for tasks that were put back for
+	// longer than UntilIdle, or for those in other processes' hands: they stay in their queues for
+	// the processor that runs next. To see every retry through, let UntilIdle be longer than
+	// Retry.Max and than any delay that the handler asks for by RetryAfter.
 	UntilIdle time.Duration
 	// Retry says how often and when failed tasks are handled again.
 	Retry pump.RetryPolicy
@@ -79,6 +80,10 @@ type Options struct {
 	// stand around MinInterval too: the outcome of a task that it skips is [pump.OutcomeDone], by an
 	// error. Default: none.
 	Use []Middleware
+	// Results has the results of done tasks kept in blobs (see [pump.Task.SetResult]) before the tasks
+	// count as done; [runs.Results] reads them. Results of tasks without a run are not kept. A
+	// result of more than 4 MiB is refused, and its task goes into quarantine.
+	Results bool
 	// Amiss are functions of the handlers. Each says in words what keeps a handler from working; ""
 	// means that all is well. Their words are among the Reasons of State. Default: none.
 	Amiss []func() string
@@ -122,6 +127,9 @@ func (o Options) withDefaults() (Options, error) {
 	case o.MaxRate > 0 && o.Discard:
 		return o, pump.Invalid("max-rate",
 			"discarding starts no task that it could limit", "leave it out, or do not discard")
+	case o.Results && o.Discard:
+		return o, pump.Invalid("results",
+			"nothing is handled that has a result", "leave it out, or do not discard")
 	case o.MaxBytes < 4<<20:
 		return o, pump.Invalid("max-bytes",
 			fmt.Sprintf("%d is too little", o.MaxBytes), "use at least 4 MiB, or leave it out for 128 MiB")

@@ -51,7 +51,10 @@ type Summary struct {
 	Duplicates int64 `json:"duplicates"`
 	Recorded   int64 `json:"recorded"` // tasks whose end was recorded in the ledger
 	Commits    int64 `json:"commits"`  // writes to the ledger
-	Foreign    int64 `json:"foreign"`  // messages that no distributor made
+	// Objects of results were put; ObjectsRefused were put elsewhere, or later.
+	Objects        int64 `json:"objects,omitempty"`
+	ObjectsRefused int64 `json:"objectsRefused,omitempty"`
+	Foreign        int64 `json:"foreign"` // messages that no distributor made
 	// Passed are messages of other processors' segments that were put back for them.
 	Passed int64 `json:"passed"`
 	// Forwarded are messages of other processors' segments that were put where they belong.
@@ -108,6 +111,10 @@ func New(c pump.Config, h pump.Handler, o Options) (*Processor, error) {
 	if err := ledger.CheckReducer(h, &cfg.Config, o.Discard, o.MinInterval); err != nil {
 		return nil, err
 	}
+	if _, reduces := h.(ledger.Reducing); reduces && o.Results {
+		return nil, pump.Invalid("results",
+			"the handler has a state, and no results", "leave it out, or give another handler")
+	}
 	return &Processor{cfg: cfg, o: o, given: given, handler: h}, nil
 }
 
@@ -124,6 +131,7 @@ type run struct {
 	use      []Middleware      // around the handler
 	tracer   *tracing.Tracer   // nil: nothing is traced
 	recorder *record.Recorder  // nil: nothing is recorded
+	results  *record.Keeper    // nil: results are not kept
 	poller   *poll.Poller
 	keeper   *message.Keeper
 	timing   *leases.Timing
@@ -279,7 +287,11 @@ func (r *run) connect(ctx context.Context) error {
 		}
 	}
 	r.foreign = jsonline.NewForeign(r.Cfg.ForeignEncoding, r.Workload.ForeignKey)
+	if r.o.Results {
+		r.results = record.NewKeeper(r.Env)
+	}
 	r.recorder = record.NewRecorder(r.Env, record.Parts{
+		Keeper: r.results,
 		Timing: r.timing, Follow: r.follow, GetMore: r.poller.Wake,
 		Answered: r.poller.AllAnswer, Unread: func() time.Duration {
 			seconds, _ := r.unread(time.Now())
@@ -296,7 +308,7 @@ func (r *run) connect(ctx context.Context) error {
 	})
 	r.settlers = settle.New(r.Env, settle.Parts{
 		Timing: r.timing, Keeper: r.keeper, Backlog: r.backlog, Poller: r.poller, Recorder: r.recorder,
-		Trials: r.trials, Disown: r.segments.disown,
+		Results: r.results, Trials: r.trials, Disown: r.segments.disown,
 	})
 	setup.WarnExtra(r.Log, setup.SpecOf(r.Cfg).Extra(r.Workload))
 	setup.WarnUnread(r.Log, setup.SpecOf(r.Cfg).ExtraQueues(r.Workload))
@@ -324,6 +336,9 @@ func (r *run) launch() {
 		r.Background.Go(func() { c.Prune(r.Wire) })
 		r.Background.Go(func() { c.Checker.Check(r.Wire) })
 	}
+	if k := r.results; k != nil {
+		r.Background.Go(func() { k.Run(r.Wire) })
+	}
 	r.Background.Go(func() { r.Tallies.Keep(r.Wire, r.beat, r.Jitter) })
 	for range openers(r.Cfg.Sim.Seeding.Turn != nil) {
 		r.Background.Go(func() { r.openAll(r.Wire) })
@@ -349,6 +364,7 @@ func (r *run) summary() Summary {
 		Duplicates: c.Duplicates.Load(), Dropped: c.Dropped.Load(),
 		Foreign: c.Foreign.Load(), Passed: c.Passed.Load(), Forwarded: c.Forwarded.Load(),
 		Split: c.Split.Load(), Lost: c.Lost.Load(),
+		Objects: c.Objects.Load(), ObjectsRefused: c.ObjectsRefused.Load(),
 		Envelopes: c.Envelopes.Load(), Recorded: c.Recorded.Load(), Commits: c.Commits.Load(),
 		Seconds: r.gate.working(r.Began).Seconds(),
 	}

@@ -249,6 +249,9 @@ func (r *run) open(ctx context.Context, d *message.Delivery) {
 	if r.Reducer != nil {
 		d.Contributions = make([]any, d.Count)
 	}
+	if r.o.Results {
+		d.Results = make([][]byte, d.Count)
+	}
 	d.Outcomes.Await(d.Starts())
 	if !r.backlog.Open(d) {
 		d.Settle()

@@ -21,6 +21,9 @@ func (r *run) stop() {
 	if r.recorder != nil {
 		waits.Signal(r.recorder.Committer.Wake) // results wait for no others any more
 	}
+	if r.results != nil {
+		waits.Signal(r.results.Wake)
+	}
 	if m := r.Member.Load(); m != nil {
 		m.Look()
 	}
@@ -47,9 +50,15 @@ func (r *run) stop() {
 		r.workers.giveUp()
 		calm = r.calmWithin(hardGrace)
 	}
-	if !calm && r.recorder != nil {
+	if !calm && (r.recorder != nil || r.results != nil) {
 		// Results that cannot be recorded are not waited for any longer.
-		r.recorder.GiveUp()
+		if r.recorder != nil {
+			r.recorder.GiveUp()
+		}
+		if r.results != nil {
+			r.results.GiveUp()
+			waits.Signal(r.results.Wake)
+		}
 		calm = r.calmWithin(hardGrace)
 	}
 	if !calm {

@@ -12,10 +12,12 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/queuepump/queuepump/internal/jsonline"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/tracing"
 	"github.com/queuepump/queuepump/pump/internal/waits"
+	"github.com/queuepump/queuepump/pump/processor/internal/base"
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
 	"github.com/queuepump/queuepump/pump/processor/internal/trial"
 )
@@ -143,10 +145,22 @@ func (s *worker) runNext() (more bool) {
 		}
 		now = time.Now()
 	}
+	if r.o.Results && r.ResultBytes.Load() >= base.ResultsMost {
+		for i := from; i < to; i++ { // the message ends sooner without it, and its results are put
+			s.pool.recordOutcome(d.Ctx, d, d.At(i), errTooManyResults, time.Time{}, trace.SpanContext{})
+		}
+		s.took, s.ended = 0, time.Now()
+		return more
+	}
 	ctx := s.startTasks(d, from, to, now)
 	err := errGoexit // stands if the handler does not return
 	var errs []error
 	handled, span := s.trace(ctx, d, from, to)
+	var given *kept
+	if r.o.Results {
+		given = keepOf(d, from, to)
+		handled = context.WithValue(handled, jsonline.ResultKey{}, given.set)
+	}
 	defer func() {
 		if v := recover(); v != nil {
 			err = &panicked{v}
@@ -154,7 +168,8 @@ func (s *worker) runNext() (more bool) {
 				slog.Any("panic", v), slog.String("stack", string(debug.Stack())))...)
 		}
 		span.End(err, errs, context.Cause(ctx))
-		s.endTasks(ctx, err, errs)
+		given.end()
+		s.endTasks(ctx, err, errs, given)
 	}()
 	errs = r.call(handled, d, from, to)
 	err = nil
@@ -203,7 +218,7 @@ func (s *worker) startTasks(d *message.Delivery, from, to int, now time.Time) co
 
 // endTasks records the outcomes of the worker's tasks, unless they were abandoned: then they were
 // recorded.
-func (s *worker) endTasks(ctx context.Context, err error, errs []error) {
+func (s *worker) endTasks(ctx context.Context, err error, errs []error, given *kept) {
 	s.mu.Lock()
 	d, from, to, span := s.d, s.from, s.to, s.span
 	s.d, s.span = nil, nil
@@ -224,6 +239,9 @@ func (s *worker) endTasks(ctx context.Context, err error, errs []error) {
 		e := err
 		if e == nil && errs != nil {
 			e = errs[i-from]
+		}
+		if given != nil && e == nil {
+			e = s.pool.keep(d, i, given.line(i))
 		}
 		s.pool.recordOutcome(ctx, d, d.At(i), e, began, span.Context())
 	}

@@ -373,7 +373,7 @@ func (d *workloadDeletion) run(ctx context.Context) error {
 	d.Workload, d.found.Begun = w, true
 	err = d.noticed(ctx)
 	for _, step := range []func(context.Context) error{
-		d.gone, d.dropQueues, d.removeRows, d.removeAnchors, w.Remove,
+		d.gone, d.dropQueues, d.removeResults, d.removeRows, d.removeAnchors, w.Remove,
 	} {
 		if err == nil {
 			err = step(ctx)

@@ -3,9 +3,13 @@ package workloads
 import (
 	"context"
 	"fmt"
+	"slices"
 
+	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
+	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/results"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/sampling"
 	"github.com/queuepump/queuepump/pump/internal/workload"
@@ -34,6 +38,7 @@ func rowGroups(w *workload.Workload) []rowGroup {
 		add("keys of posts", workload.KeysPartition(w.Name, n))
 	}
 	add("progress", workload.TallyPartition(w.Name))
+	add("results", results.Partition(w.Name))
 	add("runs", workload.RunsPartition(w.Name))
 	add("redrives", workload.RedrivesPartition(w.Name))
 	add("causes", row.CausePartition(w.Name))
@@ -96,4 +101,47 @@ func removeRows(ctx context.Context, w *workload.Workload, g rowGroup, removed f
 		}
 		removed(len(rows))
 	}
+}
+
+// removeResults deletes the objects of results. Their container stays, empty.
+func (d *workloadDeletion) removeResults(ctx context.Context) error {
+	used, err := closing.UsesResults(ctx, d.Queues, d.Workload)
+	if err != nil || !used {
+		return err
+	}
+	container, done := results.Container(d.Workload.Name), 0
+	for _, name := range d.Queues.Names() {
+		if d.lost(name) || slices.Contains(d.found.Kept, name) {
+			continue
+		}
+		a := d.Queues.Account(name)
+		for from := ""; ; {
+			var page []storage.Blob
+			err := d.insist(ctx, name+"/"+container, func(ctx context.Context) (err error) {
+				page, from, err = d.Queues.Blobs(ctx, a, container, from)
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			err = queues.Each(ctx, page, func(ctx context.Context, _ int, b storage.Blob) error {
+				err := d.insist(ctx, name+"/"+b.Name, func(ctx context.Context) error {
+					return a.Store.Container(container).Delete(ctx, b.Name)
+				})
+				if storage.Is(err, storage.Gone) {
+					return nil
+				}
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			done += len(page)
+			d.say(Progress{Step: "results", Done: done, Total: done})
+			if from == "" {
+				break
+			}
+		}
+	}
+	return nil
 }

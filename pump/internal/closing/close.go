@@ -58,6 +58,9 @@ type Closer struct {
 	Runs     *workload.Runs
 	log      *slog.Logger
 	retired  retired
+	// Results has results of runs that are gone swept away.
+	Results bool
+	swept   sweeping
 
 	Known             map[pump.RunID]*observed // runs that live, or that only the ledger knows
 	looked            time.Time                // when the last pass saw what lives
@@ -91,6 +94,7 @@ type observed struct {
 	sum     workload.RunSum
 	tally   workload.Tally
 	tallied bool
+	indexed bool // where its results are is kept
 	// silent is for how long the row was the same. quiet is for how long, as far as this process
 	// looked, nothing of the run was met or recorded while the queues were read beyond its last sign.
 	silent, quiet time.Duration
@@ -315,8 +319,8 @@ func (c *Closer) Keep(ctx context.Context, j waits.Jitter, mine func(context.Con
 			wait = min(2*last, Every)
 		}
 		// One row that cannot be read must not keep what does not depend on it from its end.
-		err = errors.Join(err, c.retire(ctx), c.resumeEnded(ctx))
-		if c.retired.keys.more {
+		err = errors.Join(err, c.retire(ctx), c.sweep(ctx), c.resumeEnded(ctx))
+		if c.retired.keys.more || c.swept.kept != nil {
 			wait = closeAgain
 		}
 		if err != nil && ctx.Err() == nil {

@@ -13,6 +13,8 @@ import (
 
 	"github.com/queuepump/queuepump/internal/logs"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/ledger"
+	"github.com/queuepump/queuepump/pump/internal/results"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
@@ -24,7 +26,9 @@ type closing struct {
 	forget  []workload.LiveRun
 	list    workload.Prunable
 	more    bool
-	mu      sync.Mutex // guards c.absent while things are done
+	// unindexed are runs that are done with, and with results.
+	unindexed []pump.RunID
+	mu        sync.Mutex // guards c.absent while things are done
 }
 
 func (w *closing) do(f func(context.Context) error) { w.todo = append(w.todo, f) }
@@ -71,7 +75,12 @@ func (w *closing) judge(l *workload.LiveRun) {
 // forget by: in the end healthy segments did not forget any run.*
 func (w *closing) done(l *workload.LiveRun) {
 	_, recorded := w.c.sums.Runs[l.ID]
+	k := w.c.Known[l.ID]
 	switch {
+	case !k.indexed && len(w.c.sums.Results) > 0 && (w.damaged || w.c.sums.Results[l.ID]):
+		w.unindexed = append(w.unindexed, l.ID)
+		w.more = true
+		return
 	case !recorded:
 		w.forget = append(w.forget, *l)
 	case l.Over:
@@ -125,6 +134,9 @@ func (w *closing) adopt(ctx context.Context, id pump.RunID) error {
 // carryOut does what is to be done: few things one after the other, many at once.
 func (w *closing) carryOut(ctx context.Context) (more bool, err error) {
 	c := w.c
+	if len(w.unindexed) > 0 {
+		w.do(w.index)
+	}
 	errs := make([]error, len(w.todo))
 	var g errgroup.Group
 	g.SetLimit(1)
@@ -149,6 +161,30 @@ func (w *closing) carryOut(ctx context.Context) (more bool, err error) {
 	}
 	c.told.tell(c.log)
 	return w.more || len(w.todo) > 0, errors.Join(errs...)
+}
+
+// index keeps where the results of runs are that are done with, before the owners of segments may
+// forget the runs. A run of which not every segment can be read waits.
+func (w *closing) index(ctx context.Context) error {
+	c := w.c
+	last, err := ledger.ReadResults(ctx, c.queues.Control, c.workload, c.segments, w.unindexed...)
+	if err != nil {
+		return err
+	}
+	for _, id := range w.unindexed {
+		refs := map[uint32]results.Ref{}
+		for segment, packed := range last[id] {
+			if refs[segment], err = results.Unpack(packed); err != nil {
+				return err
+			}
+		}
+		if err := results.WriteIndex(ctx, c.queues.Control, c.workload, id, refs); err != nil {
+			return err
+		}
+		c.Known[id].indexed = true
+		c.changed.Store(true)
+	}
+	return nil
 }
 
 // ends are ended runs that share a log line: at ten a second a line for each would bury the log. At

@@ -21,22 +21,27 @@ type Op uint8
 
 // The kinds. Rows hold their numbers: a new one comes last.
 const (
-	OpPut     Op = iota // one message
-	OpGet               // up to 32
-	OpRenew             // the time for which a message is hidden
-	OpReplace           // of a text
-	OpDelete            // of a message
-	OpCreate            // of a queue or a table
-	OpRead              // of a row
-	OpWrite             // of a row, or of some at once
-	OpQuery             // of rows
-	OpCount             // of a queue
-	OpPeek              // up to 32 messages
-	OpKinds             // how many there are
+	OpPut       Op = iota // one message
+	OpGet                 // up to 32
+	OpRenew               // the time for which a message is hidden
+	OpReplace             // of a text
+	OpDelete              // of a message
+	OpCreate              // of a queue or a table
+	OpRead                // of a row
+	OpWrite               // of a row, or of some at once
+	OpQuery               // of rows
+	OpCount               // of a queue
+	OpPeek                // up to 32 messages
+	OpPutBlob             // a whole blob
+	OpGetBlob             // a blob or a part of it
+	OpListBlobs           // up to 5,000 names
+	OpDeleteBlob
+	OpKinds // how many there are
 )
 
 var operationsNames = [OpKinds]string{
 	"put", "get", "renew", "replace", "delete", "create", "read", "write", "query", "count", "peek",
+	"put-blob", "get-blob", "list-blobs", "delete-blob",
 }
 
 // String is the kind's name in metrics and in what programs read.

@@ -32,6 +32,9 @@ var (
 	// ErrTooManyForeign: a segment keeps the most names of done tasks without a run. It is an
 	// ErrLedgerFull that passes as their messages are deleted, or the oldest names go.
 	ErrTooManyForeign = fmt.Errorf("%w of foreign messages that may come again", ErrLedgerFull)
+	// ErrResultsMoved: results were recorded since [Ledger.Results] was asked, by an own commit whose
+	// answer was lost. The entry is to be committed again, with results that follow those.
+	ErrResultsMoved = errors.New("other results of the run were recorded before these")
 )
 
 const (
@@ -43,6 +46,9 @@ const (
 	countsPart  = 1800
 	countsParts = 4
 	countsBytes = countsPart * (16 + 2*10)
+	// resultsParts are the properties of resultsPart bytes that hold where the runs' results are.
+	resultsPart  = 60 << 10
+	resultsParts = maxLiveRuns*resultsRoom/resultsPart + 1
 	// restsMost bounds the rests of a segment: 28 bytes each at most stand in the head, which is
 	// written with each commit.
 	restsMost = 2400

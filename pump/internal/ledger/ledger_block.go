@@ -262,6 +262,37 @@ func readRests(b []byte) (rests []restCount, err error) {
 	return rests, nil
 }
 
+// The results, in order: for each live run with results its id, and where the last ones are after
+// one byte with the length of that.
+
+// resultsRoom is what the results of a run take at most, [ResultsMost] included.
+const resultsRoom = 16 + 1 + ResultsMost
+
+// ResultsMost bounds Entry.Results.
+const ResultsMost = 48
+
+func appendResults(b []byte, runs map[codec.RunID]*runBook) []byte {
+	for _, id := range sortedRuns(runs) {
+		if r := runs[id].results; r != "" {
+			b = append(append(append(b, id[:]...), byte(len(r))), r...)
+		}
+	}
+	return b
+}
+
+var errResults = errors.New("the results cannot be read")
+
+func readResults(b []byte, visit func(id codec.RunID, results string)) error {
+	for len(b) > 0 {
+		if len(b) < 17 || len(b) < 17+int(b[16]) || b[16] == 0 || b[16] > ResultsMost {
+			return errResults
+		}
+		visit(codec.RunID(b[:16]), string(b[17:17+int(b[16])]))
+		b = b[17+int(b[16]):]
+	}
+	return nil
+}
+
 func sortedRuns[V any](runs map[codec.RunID]V) []codec.RunID {
 	ids := slices.AppendSeq(make([]codec.RunID, 0, len(runs)), maps.Keys(runs))
 	slices.SortFunc(ids, workload.CompareRuns)

@@ -33,6 +33,9 @@ type Entry struct {
 	// done by this very entry. At most one for each n of Done; N does not matter for a foreign
 	// message.
 	Contributions []Contribution
+	// Results names where the results of the tasks are, and Before what [Ledger.Results] gave when
+	// they were put there. Empty Results: there are none, and the run's stay as they are.
+	Before, Results string
 	// Err is set by Commit. nil: it is recorded, durably. [ErrFenced]: another owner was there, and it
 	// is not known to be recorded; the present owner knows which tasks are recorded, so their messages
 	// are left to it. [ErrLedgerFull]: it does not fit; nothing of it was recorded. [row.ErrCorrupt]:
@@ -135,6 +138,12 @@ func (d *draft) record(l *Ledger, e *Entry, changes block) error {
 		b = d.image.runs[e.Run].draft()
 		d.runs[e.Run] = b
 	}
+	if e.Results != "" {
+		if b.results != e.Before && b.results != e.Results {
+			return fmt.Errorf("segment %d, run %s: %w", e.Segment, e.Run, ErrResultsMoved)
+		}
+		b.results = e.Results
+	}
 	for _, c := range e.Contributions {
 		// Recorded, or in this commit: then it is in the state already (P3.4).
 		if e.Done.Contains(c.N) && !b.settled(c.N, e.Generation) {
@@ -236,7 +245,7 @@ func (d *draft) prune(with *doneWith, changes block) {
 		case rests < restsMost:
 			rests++
 			b = b.draft()
-			b.rest, b.own, b.dirty = with.hour, nil, nil
+			b.rest, b.own, b.dirty, b.results = with.hour, nil, nil, ""
 			d.runs[id], d.rested = b, true
 		}
 	}
@@ -325,6 +334,13 @@ func (d *draft) measure() {
 	d.rows = 1 + len(d.added) + len(d.removed)
 	directory := (1 + len(d.head.layout.pages)) * (chunkKeySize + 11)
 	counts := (len(d.image.runs) + len(d.runs)) * (16 + 20) // or of rests
+	for _, runs := range []map[codec.RunID]*runBook{d.image.runs, d.runs} {
+		for _, b := range runs {
+			if b.results != "" {
+				counts += resultsRoom
+			}
+		}
+	}
 	d.size = d.rows*rowOverhead + travels(d.head.layout.hot.size()) + travels(directory) +
 		travels(counts)
 	for _, p := range d.added {

@@ -75,6 +75,8 @@ type Sums struct {
 	Runs map[codec.RunID]workload.RunSum
 	// Rests are how many tasks of closed runs are in quarantine.
 	Rests map[codec.RunID]uint64
+	// Results are the runs with results.
+	Results map[codec.RunID]bool
 	// Use is that of the segment nearest to a bound.
 	Use Use
 }
@@ -85,6 +87,7 @@ func ReadSums(
 	ctx context.Context, t storage.Table, workloadName string, segments int,
 ) (*Sums, error) {
 	sums := &Sums{Runs: map[codec.RunID]workload.RunSum{}, Rests: map[codec.RunID]uint64{}}
+	sums.Results = map[codec.RunID]bool{}
 	damage, err := readCountsOf(ctx, t, workloadName, segments, func(segment int, c *headCounts) {
 		use := Use{Segment: uint32(segment), Pages: c.pages, Bytes: int(c.booked)}
 		_ = readRunCounts(c.counts, func(id codec.RunID, done, quarantined uint64) {
@@ -94,6 +97,7 @@ func ReadSums(
 			s.Print += workload.PrintOfSegment(segment, done+quarantined)
 			sums.Runs[id] = s
 		})
+		_ = readResults(c.results, func(id codec.RunID, _ string) { sums.Results[id] = true })
 		for _, r := range c.rests {
 			sums.Rests[r.run] += r.quarantined
 		}
@@ -110,10 +114,11 @@ func ReadSums(
 
 // headCounts is what the small columns of a head say.
 type headCounts struct {
-	counts []byte // they can be read
-	rests  []restCount
-	pages  int
-	booked uint64
+	counts  []byte // they can be read
+	rests   []restCount
+	results []byte // they can be read
+	pages   int
+	booked  uint64
 }
 
 // Partitions are read side by side, at most readTogether at a time: the heads of 64 segments with
@@ -173,8 +178,9 @@ func countsRows(
 ) (map[string]storage.Entity, error) {
 	ctx, cancel := context.WithTimeout(ctx, partitionPatience)
 	defer cancel()
-	return headRows(ctx, t, partition, append(row.PartNames(countsProperty, countsParts),
-		row.FormatProperty, restsProperty, pagesProperty, bookedProperty)...)
+	return headRows(ctx, t, partition, slices.Concat(row.PartNames(countsProperty, countsParts),
+		row.PartNames(resultsProperty, resultsParts),
+		[]string{row.FormatProperty, restsProperty, pagesProperty, bookedProperty})...)
 }
 
 func visitCounts(
@@ -205,6 +211,10 @@ func readHeadCounts(f *row.Fields) headCounts {
 	var err error
 	if c.rests, err = readRests(f.Binary(restsProperty)); err != nil {
 		f.Fail(restsProperty, err.Error())
+	}
+	c.results = f.Parts(resultsProperty, resultsParts)
+	if err := readResults(c.results, func(codec.RunID, string) {}); err != nil {
+		f.Fail(resultsProperty, err.Error())
 	}
 	_, pages, err := readDirectory(f.Binary(pagesProperty))
 	if err != nil {

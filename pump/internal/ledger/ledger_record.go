@@ -33,6 +33,8 @@ type runBook struct {
 	// rest is the hour (since 1970) in which the run, closed with all its tasks done or in quarantine,
 	// became a rest; 0: the run lives.
 	rest uint64
+	// results names where the last results of the run are; empty: it has none, or is a rest.
+	results string
 
 	// Of a draft only: which chunks are its own copies, and which changed.
 	own, dirty map[uint64]bool
@@ -207,6 +209,7 @@ func (b *runBook) draft() *runBook {
 		return d
 	}
 	d.floor, d.done, d.quarantined, d.rest = b.floor, b.done, b.quarantined, b.rest
+	d.results = b.results
 	d.chunks = maps.Clone(b.chunks)
 	return d
 }

@@ -29,6 +29,7 @@ const (
 	ownerProperty   = "Owner"
 	countsProperty  = "Counts"
 	restsProperty   = "Rests"
+	resultsProperty = "Results"
 	pagesProperty   = "Pages"
 	recordsProperty = "Records"
 	// commitsProperty counts the commits, so that their owner recognises rows that came back older.
@@ -59,6 +60,7 @@ type ledgerHead struct {
 	commits      uint64
 	layout       layout // the pages without their records
 	rests        []restCount
+	results      []byte
 }
 
 // readShortHead reads whose a head is, and nothing else.
@@ -81,6 +83,10 @@ func readHead(f *row.Fields) *ledgerHead {
 	}
 	if h.rests, err = readRests(f.Binary(restsProperty)); err != nil {
 		f.Fail(restsProperty, err.Error())
+	}
+	h.results = f.Parts(resultsProperty, resultsParts)
+	if err = readResults(h.results, func(codec.RunID, string) {}); err != nil {
+		f.Fail(resultsProperty, err.Error())
 	}
 	return h
 }
@@ -187,6 +193,12 @@ func newImage(h *ledgerHead) (*image, error) {
 		b.rest = r.hour
 		m.rests++
 	}
+	_ = readResults(m.head.results, func(id codec.RunID, results string) {
+		if b := m.runs[id]; b != nil {
+			b.results = results
+		}
+	})
+	m.head.results = nil // the books have them
 	return m, nil
 }
 
@@ -231,6 +243,9 @@ func headProperties(h *ledgerHead, runs map[codec.RunID]*runBook, booked int) ma
 	}
 	if rests := appendRests(nil, runs); len(rests) > 0 {
 		props[restsProperty] = rests
+	}
+	if results := appendResults(nil, runs); len(results) > 0 {
+		row.PutParts(props, resultsProperty, resultsPart, results)
 	}
 	if h.layout.next > 0 {
 		props[pagesProperty] = appendDirectory(nil, h.layout.next, h.layout.pages)

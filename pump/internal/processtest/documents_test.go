@@ -49,7 +49,7 @@ var untyped = map[string]string{
 	"docs/page.md: distributor page": "endless; make e2e-page runs it",
 	"docs/operations.md: export": "needs a collector; " +
 		"TestOneTraceLeadsFromASenderToWhatAChildCalls has one",
-	"docs/service.md: make deb": "minutes, and modules that are fetched; make service-test needs it",
+	"docs/service.md: make deb":      "minutes, and modules that are fetched; make service-test needs it",
 	"docs/service.md: sha256sum":     "needs root; TestTheLifeOfAPackage installs packages",
 	"docs/service.md: tar -xzf":      "needs root; TestArchivesHoldWhatIsListed reads archives",
 	"docs/service.md: sudo install":  "needs root, systemd and a package",

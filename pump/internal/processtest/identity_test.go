@@ -253,6 +253,8 @@ func identityCommands(w *world, run string) []identityCommand {
 		{command: "distributor status", says: run[:12]},
 		{command: "processor run", args: []string{"--count-by", "city", "--until-idle", "1s"}}, // what was redriven
 		{command: "distributor counts", says: "Lima"},
+		{command: "distributor results", args: []string{run}, says: "0 results"},
+		{command: "processor results", args: []string{run}, says: "0 results"},
 		{command: "distributor runs list", says: run[:12]},
 		{command: "distributor runs show", args: []string{run}, says: run},
 		{command: "distributor gate list"},

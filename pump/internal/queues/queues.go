@@ -472,5 +472,6 @@ var ErrNotAsked = errors.New("not asked, as another queue of the account did not
 // account, whose queues may hold messages.
 func NotThere(err error) bool {
 	e, ok := errors.AsType[*storage.Error](err)
-	return ok && e.Code == storage.Missing && e.Service == "QueueNotFound"
+	return ok && e.Code == storage.Missing &&
+		(e.Service == "QueueNotFound" || e.Service == "ContainerNotFound")
 }

@@ -33,16 +33,22 @@ type requestCounts struct {
 }
 
 func (c *requestCounts) add(op operation, err error) {
-	// A request that was never sent cost the account nothing.
+	if c.count(op, err) {
+		c.heard(err)
+	}
+}
+
+// count counts a request, and reports whether it was sent: else it cost the account nothing.
+func (c *requestCounts) count(op operation, err error) (sent bool) {
 	if err != nil && storage.Is(err, storage.Canceled) {
-		return
+		return false
 	}
 	c.made[op].Add(1)
 	c.allowance.Spend(op.String())
-	c.heard(err)
 	if err != nil && storage.Is(err, storage.Throttled) {
 		c.throttled.Add(1)
 	}
+	return true
 }
 
 // heard notes whether the account answered, for trouble.

@@ -17,6 +17,13 @@ import (
 	"github.com/queuepump/queuepump/shardmap"
 )
 
+// From ResultsSoft bytes of waiting results on no message is got any more, from ResultsMost on no
+// task is started. The results of a message wait for its last task.
+const (
+	ResultsSoft = 32 << 20
+	ResultsMost = 64 << 20
+)
+
 // Env is what the parts of one Run share.
 type Env struct {
 	Cfg      *setup.Config
@@ -27,12 +34,14 @@ type Env struct {
 	Jitter   waits.Jitter
 	Queues   *queues.Set
 	Workload *workload.Workload // nil until it is loaded
-	Runs     *runCache
-	Tallies  *tallies
-	Gets     *InFlight // gets under way
-	Messages *InFlight // messages in hand
-	Counts   counters
-	Member   atomic.Pointer[member.Member] // nil until it has joined
+	// ResultBytes are those of the results that wait to be kept.
+	ResultBytes atomic.Int64
+	Runs        *runCache
+	Tallies     *tallies
+	Gets        *InFlight // gets under way
+	Messages    *InFlight // messages in hand
+	Counts      counters
+	Member      atomic.Pointer[member.Member] // nil until it has joined
 	// Assignment is what this process knows of the cluster; nil until it has joined.
 	Assignment atomic.Pointer[Assignment]
 	Stopping   atomic.Bool // no message is taken any more
@@ -89,4 +98,6 @@ type counters struct {
 	Duplicates, Dropped, Foreign, Passed, Forwarded, Split, Lost atomic.Int64
 
 	Envelopes, Recorded, Commits atomic.Int64
+
+	Objects, ObjectsRefused atomic.Int64 // of results
 }

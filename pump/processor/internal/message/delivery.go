@@ -73,6 +73,10 @@ type Delivery struct {
 	Named codec.NSet
 	// Contributions to the segment's state, by task; with a reducer only.
 	Contributions []any
+	// Results are the lines of the tasks' results, by task; with Options.Results only. Kept is how
+	// many bytes that is.
+	Results [][]byte
+	Kept    atomic.Int64
 	// Whole is what to do with the message as a whole, without its tasks; nil if
 	// the tasks decide.
 	Whole *Disposition

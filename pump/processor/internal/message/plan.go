@@ -49,8 +49,13 @@ type Plan struct {
 	// Entries are what the ledger is to record; recorded: it did, or there was nothing.
 	Entries  []*ledger.Entry
 	Recorded bool
-	Final    step
-	Text     []byte // of StepReplace
+	// Lines are the results to keep before the entries; noted: by a row, and not by an entry. Unkept
+	// is why they were not.
+	Lines  [][]byte
+	Noted  bool
+	Unkept error
+	Final  step
+	Text   []byte // of StepReplace
 	// of a message on trial: what it is put back with if its result is not recorded
 	Unmarked []byte
 	Delay    time.Duration // of StepReplace and StepRelease
@@ -85,7 +90,7 @@ func (s *Plan) Size() int {
 
 // PutBack makes the whole message visible again instead of its plan.
 func (s *Plan) PutBack(d *Delivery, delay time.Duration) {
-	s.Entries, s.Copies, s.Text = nil, nil, s.Unmarked
+	s.Entries, s.Lines, s.Copies, s.Text = nil, nil, nil, s.Unmarked
 	s.Final, s.Delay = StepRelease, delay
 	s.Retried, s.Released = 0, d.Count
 	if s.Text != nil {

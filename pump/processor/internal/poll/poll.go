@@ -7,6 +7,7 @@ import (
 
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/waits"
+	"github.com/queuepump/queuepump/pump/processor/internal/base"
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -94,6 +95,9 @@ func (p *Poller) round(ctx context.Context) time.Duration {
 func (p *Poller) startOne(ctx context.Context, now time.Time, swept bool) bool {
 	if c := p.Recorder(); p.paused || c != nil && c.Full() {
 		return false // a commit, or the end of the pause, wakes the poller
+	}
+	if p.Env.ResultBytes.Load() >= base.ResultsSoft {
+		return false // as does the end of a message with results
 	}
 	want := wanted{full: p.LobbyFull(p.maybeWaiting), swept: swept}
 	thrifty := false

@@ -53,12 +53,15 @@ type Committer struct {
 	// patience ends when commits that are not answered are given up.
 	patience context.Context
 	GiveUp   context.CancelFunc
+	keeper   *Keeper // nil: results are not kept
 
 	queue struct {
 		sync.Mutex              // guards what follows
 		partitions []*partition // by number
 		waiting    int          // deliveries, in partitions or being recorded
 		bytes      int64        // of text that they hold
+		gathered   time.Time    // when results were put last
+		putting    bool         // they are being put
 	}
 }
 
@@ -66,6 +69,8 @@ type Committer struct {
 type partition struct {
 	number  int
 	waiting []*message.Delivery // in the order in which they came
+	lines   int                 // of their results
+	size    int64               // bytes of them
 	hurried bool                // it is not waited for next
 	busy    bool                // a commit is under way
 	next    time.Time           // when the next commit may begin, for the load of the last
@@ -97,11 +102,14 @@ func (m *Committer) Add(d *message.Delivery) {
 	}
 	p := q.partitions[i]
 	p.waiting = append(p.waiting, d)
+	p.lines += len(d.Plan.Lines)
+	p.size += d.Kept.Load()
 	// it is being handed over, or is lost; or the next trial waits for it
 	p.hurried = p.hurried || !held || d.Trial
 	q.waiting++
 	q.bytes += int64(d.Held)
-	if len(p.waiting) == 1 || p.hurried || m.fullLocked() { // else it is known when p is due
+	// else it is known when p is due
+	if len(p.waiting) == 1 || p.hurried || m.fullLocked() || m.keeper != nil {
 		waits.Signal(m.Wake)
 	}
 }
@@ -153,6 +161,7 @@ func (m *Committer) round() (wait time.Duration) {
 	q.Lock()
 	defer q.Unlock()
 	wait = time.Hour
+	var due []*partition
 	for _, p := range q.partitions {
 		if p.busy || len(p.waiting) == 0 {
 			continue
@@ -165,11 +174,23 @@ func (m *Committer) round() (wait time.Duration) {
 			wait = min(wait, at.Sub(now))
 			continue
 		}
-		batch := p.waiting
-		p.waiting, p.busy, p.hurried = nil, true, false
+		due = append(due, p)
+	}
+	if m.keeper != nil && len(due) > 0 {
+		return min(wait, m.gather(due, now))
+	}
+	for _, p := range due {
+		batch := p.take()
 		m.c.r.Background.Go(func() { m.commit(p, batch) })
 	}
 	return wait
+}
+
+// take gives what waits in a partition, for one commit.
+func (p *partition) take() []*message.Delivery {
+	batch := p.waiting
+	p.waiting, p.busy, p.hurried, p.lines, p.size = nil, true, false, 0, 0
+	return batch
 }
 
 // apart is how far apart two commits of a partition are to begin if the first asked for so many
@@ -191,6 +212,12 @@ func (m *Committer) commit(p *partition, batch []*message.Delivery) {
 	slices.SortFunc(batch, func(a, b *message.Delivery) int { return strings.Compare(a.ID, b.ID) })
 	var entries []*ledger.Entry
 	for _, d := range batch {
+		if err := d.Plan.Unkept; err != nil {
+			for _, e := range d.Plan.Entries {
+				e.Err = err
+			}
+			continue
+		}
 		entries = append(entries, d.Plan.Entries...)
 	}
 	ctx, cancel := context.WithTimeout(m.patience, lostResults)
@@ -223,6 +250,10 @@ func (m *Committer) leave(p *partition, batch, again []*message.Delivery, next t
 	if len(again) > 0 {
 		p.fails++
 		p.waiting = append(again, p.waiting...)
+		for _, d := range again {
+			p.lines += len(d.Plan.Lines)
+			p.size += d.Kept.Load()
+		}
 		p.after = time.Now().Add(m.c.r.Jitter.Around(waits.Doubled(fenceBase, fenceMost, p.fails),
 			"commit", fmt.Sprint(p.number), p.fails))
 	} else {
@@ -257,9 +288,11 @@ func (m *Committer) outcome(d *message.Delivery) (known bool) {
 	}
 	switch {
 	case worst == nil:
-		s.Entries, s.Recorded = nil, true
+		s.Entries, s.Lines, s.Recorded = nil, nil, true
 		c.recordedState(d)
 		return true
+	case errors.Is(worst, ledger.ErrResultsMoved):
+		return false // they are put once more, behind those
 	case errors.Is(worst, ledger.ErrFenced):
 		// Another owner does these tasks, or has done them: the results are dropped (P3.5).
 		waits.Signal(c.Fencer.wake) // or none does, as the rows came back older

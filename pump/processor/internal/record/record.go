@@ -69,6 +69,7 @@ type Parts struct {
 	// Answered says when a queue last left a get unanswered; all: they answer now.
 	Answered func() (dark time.Time, all bool)
 	Unread   func() time.Duration // for how long messages may wait unread in a queue
+	Keeper   *Keeper              // of results; nil: they are not kept
 }
 
 // NewRecorder makes the recorder that the workload and the handler need; nil if
@@ -90,6 +91,9 @@ func NewRecorder(r *base.Env, parts Parts) *Recorder {
 		Instance: r.Cfg.Instance, Record: once, State: state, Log: r.Log, Old: c.Checker.old,
 		Names: r.Cfg.Sim.Names,
 	})
+	if parts.Keeper != nil {
+		parts.Keeper.ledger, c.Committer.keeper = c.Ledger, parts.Keeper
+	}
 	return c
 }
 

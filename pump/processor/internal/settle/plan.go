@@ -39,6 +39,9 @@ func (r *Settlers) plan(d *message.Delivery) *message.Plan {
 			s.Unmarked, _ = r.Trials.UntriedText(d)
 		}
 	}
+	if r.Results != nil {
+		r.Results.Enter(d, s)
+	}
 	return s
 }
 

@@ -56,6 +56,10 @@ func (r *Settlers) settle(d *message.Delivery) {
 		r.Recorder.Add(d)
 		return
 	}
+	if len(s.Lines) > 0 { // no ledger records their tasks
+		r.Results.Add(d)
+		return
+	}
 	if s.Final == message.StepForget {
 		r.leaveToLease(d)
 		return
@@ -281,6 +285,10 @@ func (r *Settlers) end(d *message.Delivery) {
 	wasFull := settlerFor(d).Full()
 	settlerFor(d).done(d)
 	d.Queue.Account.Hold(-1)
+	if kept := d.Kept.Load(); kept > 0 {
+		held := r.ResultBytes.Add(-kept)
+		wasFull = wasFull || held < base.ResultsSoft && held+kept >= base.ResultsSoft
+	}
 	if calm := r.Messages.Done(1, d.IsWork()); calm || wasFull {
 		r.Poller.Wake()
 	}

@@ -37,6 +37,7 @@ type Parts struct {
 	Backlog  *message.Backlog
 	Poller   *poll.Poller
 	Recorder *record.Recorder // nil: nothing is recorded
+	Results  *record.Keeper   // nil: results are not kept
 	Trials   *trial.Trials
 	// Disown ends that a message is in hand of its segment.
 	Disown func(d *message.Delivery)
