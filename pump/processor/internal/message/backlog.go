@@ -93,7 +93,7 @@ type BacklogOptions struct {
 	Handlers int           // that may be at work at once
 	MaxBytes int64         // of messages fetched and not settled
 	Lease    time.Duration // of what is got, or the first of leases that follow the work
-	Paced    func() bool   // whether starts wait for a rate
+	Paced    func() bool   // whether starts wait for a rate; nil: they do not
 	PerKey   pump.PerKey
 	Discards bool // nothing is handled
 }
@@ -104,6 +104,9 @@ func NewBacklog(o BacklogOptions, batch bool, wake func()) *Backlog {
 		width: o.Handlers, visibility: o.Lease, maxBytes: o.MaxBytes,
 		batch: batch, paced: o.Paced, discards: o.Discards, wake: wake, perMessage: firstPerMessage,
 		text: storage.MaxText, Measured: time.Now(), Busy: o.Handlers,
+	}
+	if b.paced == nil {
+		b.paced = func() bool { return false }
 	}
 	b.startable.L, b.openable.L, b.calm.L = &b.Mu, &b.Mu, &b.Mu
 	b.SetPerKey(o.PerKey)
