@@ -30,8 +30,12 @@ func set(w *testworld.World, values map[string]string, unset ...string) workload
 // those that they had, and no task is lost or done twice.
 func TestASettingAtAnyMomentIsInForceWithinTwoBeats(t *testing.T) {
 	changes := []map[string]string{
-		{"beat": "1s"}, {"beat": "2s", "lease": "30s"}, {"max-rate": "400"}, {"beat": "5s", "lease": "15s"},
-		{"max-rate": "900", "max-attempts": "5"}, {"retry-max": "20s", "beat": "1s", "lease": "3s"},
+		{"beat": "1s"},
+		{"beat": "2s", "lease": "30s"},
+		{"max-rate": "400"},
+		{"beat": "5s", "lease": "15s"},
+		{"max-rate": "900", "max-attempts": "5"},
+		{"retry-max": "20s", "beat": "1s", "lease": "3s"},
 	}
 	for seed := range uint64(3) {
 		testworld.In(t, testworld.Once, 2, 2, nil, func(t *testing.T, w *testworld.World) {
@@ -149,9 +153,17 @@ func TestAValueHasOnePlace(t *testing.T) {
 func TestAWrongSettingIsRefused(t *testing.T) {
 	testworld.In(t, testworld.Plain, 1, 1, nil, func(t *testing.T, w *testworld.World) {
 		for _, c := range []struct{ name, value, says string }{
-			{"beat", "often", "90s"}, {"beat", "20m", "10m"}, {"lease", "6s", "three beats"}, {"max-rate", "0", "--unset max-rate"},
-			{"retry-max", "200h", "168h"}, {"max-age", "-1s", "negative"}, {"rate", "5", "max-rate"}, {"retention", "1s", "given to this process"},
-			{"currency", "EUR", "both prices"}, {"per-key-concurrent", "-1", "out of range"}, {"cost-per-day", "0.0001", "at the least"},
+			{"beat", "often", "90s"},
+			{"beat", "20m", "10m"},
+			{"lease", "6s", "three beats"},
+			{"max-rate", "0", "--unset max-rate"},
+			{"retry-max", "200h", "168h"},
+			{"max-age", "-1s", "negative"},
+			{"rate", "5", "max-rate"},
+			{"retention", "1s", "given to this process"},
+			{"currency", "EUR", "both prices"},
+			{"per-key-concurrent", "-1", "out of range"},
+			{"cost-per-day", "0.0001", "at the least"},
 		} {
 			if _, err := workloads.SetSettings(t.Context(), w.Operator(), map[string]string{c.name: c.value}, nil, "me"); err == nil || !strings.Contains(err.Error(), c.says) {
 				t.Errorf("%s=%s: %v", c.name, c.value, err)

@@ -13,8 +13,13 @@ import (
 // simSettings are what operators set in worlds: leases up to that of other worlds, or what the end of a
 // world waits for would come later.
 var simSettings = []map[string]string{
-	{"beat": "1s", "lease": "4s"}, {"beat": "2s", "lease": "15s"}, {"beat": "5s", "lease": "20s"}, {"beat": "4s", "lease": "12s"},
-	{"max-rate": "40"}, {"max-rate": "400", "max-busy": "20h"}, {"cost-per-day": "1000"},
+	{"beat": "1s", "lease": "4s"},
+	{"beat": "2s", "lease": "15s"},
+	{"beat": "5s", "lease": "20s"},
+	{"beat": "4s", "lease": "12s"},
+	{"max-rate": "40"},
+	{"max-rate": "400", "max-busy": "20h"},
+	{"cost-per-day": "1000"},
 }
 
 // settings has operators set values and take them back while there is work. Some die of it.

@@ -129,9 +129,14 @@ var blobCases = []testCase{
 			prefix, from string
 			want         []string
 		}{
-			{prefix, "", want}, {prefix, prefix, want}, {prefix + "a", "", starting(want, prefix+"a")},
-			{prefix, want[3], want[3:]}, {prefix, want[3] + "!", want[4:]}, {prefix, prefix + "~", nil},
-			{prefix + "a/", prefix + "a/2", []string{prefix + "a/2"}}, {prefix + "none", "", nil},
+			{prefix, "", want},
+			{prefix, prefix, want},
+			{prefix + "a", "", starting(want, prefix+"a")},
+			{prefix, want[3], want[3:]},
+			{prefix, want[3] + "!", want[4:]},
+			{prefix, prefix + "~", nil},
+			{prefix + "a/", prefix + "a/2", []string{prefix + "a/2"}},
+			{prefix + "none", "", nil},
 			{prefix, "~", nil},
 		} {
 			if got := c.listed(box, of.prefix, of.from); !slices.Equal(got, of.want) {
