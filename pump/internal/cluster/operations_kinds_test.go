@@ -28,7 +28,8 @@ func TestCountsAreReadAsTheyWerePacked(t *testing.T) {
 // A program of later may count kinds that this one does not know. What it says of the others stays
 // known.
 func TestKindsOfANewerProgramArePassedOver(t *testing.T) {
-	got := UnpackOps(row.Pack([][]uint64{{0, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 8, 9}, {1}}))
+	known := OpCounts{OpGet: 7}
+	got := UnpackOps(row.Pack([][]uint64{slices.Concat(known[:], []uint64{8, 9}), {1}}))
 	if want := []OpCounts{{OpGet: 7}, {OpPut: 1}}; !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
@@ -47,11 +48,19 @@ func TestDamagedCountsAreRefused(t *testing.T) {
 	}
 }
 
-// Requests are counted by kind and paid for by service: both must say the same.
+// Requests are counted by kind and paid for by service: both must say the same. Those to blobs are
+// counted among those to queues, and have prices of their own.
 func TestAKindIsOfTheServiceThatItIsPaidFor(t *testing.T) {
 	l := pump.Prices{Queue: 10_000, Table: 20_000}
 	for k := range OpKinds {
-		if want := map[string]float64{QueueService: 1, TableService: 2}[k.Service()]; l.Of(k.String()) != want {
+		want := map[string]float64{QueueService: 1, TableService: 2}[k.Service()]
+		switch k {
+		case OpPutBlob, OpListBlobs:
+			want = 12.5
+		case OpDeleteBlob:
+			want = 0
+		}
+		if l.Of(k.String()) != want {
 			t.Errorf("a %s is of the service %s and costs %v", k, k.Service(), l.Of(k.String()))
 		}
 	}
@@ -59,7 +68,7 @@ func TestAKindIsOfTheServiceThatItIsPaidFor(t *testing.T) {
 	for k := range all {
 		all[k] = 1
 	}
-	if all.Of(QueueService) != 8 || all.Of(TableService) != 3 {
+	if all.Of(QueueService) != 12 || all.Of(TableService) != 3 {
 		t.Errorf("%d to queues, %d to tables", all.Of(QueueService), all.Of(TableService))
 	}
 }

@@ -207,8 +207,8 @@ func TestP82TheOwnerIsToldOfWhatComesBackFromQuarantine(t *testing.T) {
 				}
 				q, err := quarantine.Open(t.Context(), cfg)
 				proof.Must(t, err)
-				if c.dark { // only the second query is that of the cluster
-					w.Fault(azsim.Rule{Instance: "operator", Fault: azsim.FailBefore, Skip: 1}, "QueryEntities")
+				if c.dark {
+					w.Fault(azsim.Rule{Instance: "operator", Fault: azsim.FailBefore, Partition: "work"}, "QueryEntities")
 				}
 				settled := 0
 				if err := c.settle(q, t.Context(), quarantine.Filter{}, quarantine.Options{}, func(o quarantine.Outcome) bool {

@@ -66,7 +66,7 @@ func TestResultsOutliveKill9(t *testing.T) {
 	url := answering(t)
 	work := func() *process {
 		return start(t, "processor", "run", "--config", w.config, "--http", url, "--results", "--concurrency", "64",
-			"--visibility", "5s", "--beat", "1s", "--quiet")
+			"--visibility", "5s", "--beat", "1s")
 	}
 	began := time.Now()
 	all := []*process{work(), work(), work()}
@@ -87,6 +87,7 @@ func TestResultsOutliveKill9(t *testing.T) {
 	waits.succeeds()
 	took := time.Since(began)
 	for _, p := range all {
+		p.until("it listens to signals", func() bool { return strings.Contains(p.log.String(), "msg=processing") })
 		p.signal(syscall.SIGTERM)
 		p.succeeds()
 	}
