@@ -13,6 +13,10 @@ reload() {
 disable() {
 	rm -f /etc/systemd/system/*.wants/queuepump-distributor@*.service \
 		/etc/systemd/system/*.wants/queuepump-processor@*.service
+	rm -f /etc/systemd/system/*.wants/queuepump.target
+	if [ -d /etc/systemd/system/queuepump.target.wants ]; then
+		rmdir --ignore-fail-on-non-empty /etc/systemd/system/queuepump.target.wants
+	fi
 }
 
 case "$1" in
