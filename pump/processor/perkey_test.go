@@ -37,11 +37,20 @@ type keyJudge struct {
 }
 
 func newKeyJudge(work time.Duration) *keyJudge {
-	return &keyJudge{
+	j := &keyJudge{
 		now: map[string]int{}, most: map[string]int{}, starts: map[string][]time.Time{},
 		late: map[string][]time.Duration{}, given: map[string]time.Time{},
 		work: func(ctx context.Context, _ *pump.Task) error { return testworld.Pause(ctx, work) },
 	}
+	j.Seen.Work = func(ctx context.Context, t *pump.Task) error { return j.work(ctx, t) }
+	return j
+}
+
+// atOnce is how many tasks of a key were in handlers at once at most.
+func (j *keyJudge) atOnce(key string) int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.most[key]
 }
 
 func (j *keyJudge) Handle(ctx context.Context, t *pump.Task) error {
@@ -59,7 +68,6 @@ func (j *keyJudge) Handle(ctx context.Context, t *pump.Task) error {
 		j.now[key]--
 		j.mu.Unlock()
 	}()
-	j.Seen.Work = j.work
 	return j.Seen.Handle(ctx, t)
 }
 
@@ -227,8 +235,8 @@ func limited(t *testing.T, tasks int, play func(t *testing.T, w *testworld.World
 				j := newKeyJudge(time.Second)
 				w.PutHome([]uint32{testworld.SomeSegment}, tasks)
 				play(t, w, j)
-				if j.most["key"] != 1 || j.Tasks() != tasks {
-					t.Errorf("%d at once, %d of %d tasks", j.most["key"], j.Tasks(), tasks)
+				if j.atOnce("key") != 1 || j.Tasks() != tasks {
+					t.Errorf("%d at once, %d of %d tasks", j.atOnce("key"), j.Tasks(), tasks)
 				}
 				w.ExpectEmpty()
 			})
@@ -312,8 +320,8 @@ func TestLimitsByKeyGoWithEachKindOfWork(t *testing.T) {
 		w.PutSuspects(testworld.SomeSegment, 6, 2)
 		p := testworld.Begun(w, processor.New, "p", j, processor.Options{PerKey: pump.PerKey{Concurrent: 1, Rate: 0.5}})
 		w.Within(20*time.Minute, "all is done", func() bool { return w.Left() == 0 })
-		if s := p.End(); s.Handled != 6 || s.Quarantined != 0 || j.most["key"] != 1 {
-			t.Errorf("%+v, %d at once", s, j.most["key"])
+		if s := p.End(); s.Handled != 6 || s.Quarantined != 0 || j.atOnce("key") != 1 {
+			t.Errorf("%+v, %d at once", s, j.atOnce("key"))
 		}
 	})
 }

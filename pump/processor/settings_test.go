@@ -112,12 +112,12 @@ func TestALimitByKeyIsSetAndTakenBack(t *testing.T) {
 		p := testworld.Begun(w, processor.New, "p", judge, processor.Options{Concurrency: 8})
 		judge.give(w, slices.Repeat([]string{"a"}, 60), 1000)
 		time.Sleep(20 * time.Second)
-		if n := judge.most["a"]; n != 1 {
+		if n := judge.atOnce("a"); n != 1 {
 			t.Errorf("%d tasks of a key at once, want 1", n)
 		}
 		set(w, nil, "per-key-concurrent")
 		w.Within(2*time.Minute, "all are done", func() bool { return judge.Tasks() == 60 })
-		if n := judge.most["a"]; n < 4 {
+		if n := judge.atOnce("a"); n < 4 {
 			t.Errorf("%d tasks of a key at once without a limit", n)
 		}
 		p.End()

@@ -1,6 +1,7 @@
 package member
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/queuepump/queuepump/pump"
@@ -50,7 +51,7 @@ func (m *Member) Loop() pump.LoopState {
 	name := "member"
 	if m != nil {
 		if p := m.Presence.Load(); p != nil {
-			return OfLoop(name, p.Rounds(), 2*m.sharing.Beat+time.Minute)
+			return OfLoop(name, p.Rounds(), 2*cmp.Or(m.Queues.Values().Beat, DefaultBeat)+time.Minute)
 		}
 	}
 	return pump.LoopState{Name: name}
