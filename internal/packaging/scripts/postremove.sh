@@ -11,12 +11,8 @@ reload() {
 
 # What `systemctl enable` linked.
 disable() {
-	rm -f /etc/systemd/system/*.wants/queuepump-distributor@*.service \
-		/etc/systemd/system/*.wants/queuepump-processor@*.service
-	rm -f /etc/systemd/system/*.wants/queuepump.target
-	if [ -d /etc/systemd/system/queuepump.target.wants ]; then
-		rmdir --ignore-fail-on-non-empty /etc/systemd/system/queuepump.target.wants
-	fi
+	rm -f /etc/systemd/system/*.wants/queuepump[-.]*
+	rmdir /etc/systemd/system/queuepump.target.wants 2>/dev/null || true
 }
 
 case "$1" in
