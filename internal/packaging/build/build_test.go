@@ -108,7 +108,7 @@ func deadEnds(t *testing.T, tree string, pages bool) (dead []string, links int) 
 	return dead, links
 }
 
-// Whoever reads the documents of a package or an archive finds all that they lead to.
+// All that the documents of a package or an archive lead to is in it.
 func TestEveryLinkInThePackageLeadsToAFileOfIt(t *testing.T) {
 	t.Chdir("../../..")
 	to := t.TempDir()

@@ -164,7 +164,7 @@ func (w *closing) carryOut(ctx context.Context) (more bool, err error) {
 }
 
 // index keeps where the results of runs are that are done with, before the owners of segments may
-// forget the runs. A run of which not every segment can be read waits.
+// forget the runs. A run waits if one of its segments cannot be read.
 func (w *closing) index(ctx context.Context) error {
 	c := w.c
 	last, err := ledger.ReadResults(ctx, c.queues.Control, c.workload, c.segments, w.unindexed...)

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// sweepEvery is how often objects of results are looked for whose runs are gone.
+	// sweepEvery is how often objects of results are looked for, if their runs are gone.
 	sweepEvery = time.Hour
 	// sweepMost is how many go between two passes.
 	sweepMost = 200
@@ -32,9 +32,9 @@ type sweeping struct {
 	kept    map[codec.RunID]bool // whether the row of a run is there
 }
 
-// sweep removes objects of results, and rows that lead to them, of which no run has a row: each is
-// as old as the retention then, by the service's clock. What was put and never recorded goes so
-// too. One page is looked at between two passes.
+// sweep removes objects of results, and rows that lead to them, if none of their runs has a row.
+// Each is as old as the retention then, by the service's clock. What was put and never recorded
+// goes so, too. One page is looked at between two passes.
 func (c *Closer) sweep(ctx context.Context) error {
 	s := &c.swept
 	if !c.Results || c.view == nil || s.kept == nil && time.Since(s.over) < sweepEvery {

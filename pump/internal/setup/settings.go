@@ -170,7 +170,7 @@ func WithSettings(
 	return v, unknown, err
 }
 
-// CheckSettings judges the settings that a workload would have, of which some names are changed.
+// CheckSettings judges the settings that a workload would have after some names are changed.
 func CheckSettings(
 	c *pump.Config, own queues.Values, changed []string, set workload.Settings,
 ) error {

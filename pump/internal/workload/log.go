@@ -12,7 +12,7 @@ import (
 )
 
 // LogEntry is a change by an operator. It is written before the change, as begun, and again after
-// it: an entry that stays begun is of a change of which the end is not known.
+// it. If an entry stays begun, the end of its change is not known.
 type LogEntry struct {
 	Time        time.Time // by the clock of the operator's machine
 	By, Version string
