@@ -132,19 +132,3 @@ func Generate(kind string, o GenerateOptions) (File, error) {
 	err = t.Execute(&b, o)
 	return File{name, b.String()}, err
 }
-
-// Of selects the series of the workload in a query; it is empty for all.
-func (o GenerateOptions) Of() string {
-	if o.Workload == "" {
-		return ""
-	}
-	return `{workload="` + o.Workload + `"}`
-}
-
-// With is Of with another condition.
-func (o GenerateOptions) With(condition string) string {
-	if o.Workload == "" {
-		return "{" + condition + "}"
-	}
-	return `{workload="` + o.Workload + `",` + condition + "}"
-}
