@@ -124,7 +124,9 @@ func Generate(kind string, o GenerateOptions) (File, error) {
 	}
 	name := kinds[kind]
 	// Rules have templates of their own in braces.
-	t, err := template.New(name+".tmpl").Delims("[[", "]]").ParseFS(files, "files/"+name+".tmpl")
+	t, err := template.New(name+".tmpl").Delims("[[", "]]").
+		Funcs(template.FuncMap{"list": func(of ...string) []string { return of }}).
+		ParseFS(files, "files/"+name+".tmpl")
 	if err != nil {
 		return File{}, err
 	}
