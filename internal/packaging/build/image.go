@@ -82,7 +82,7 @@ func (b *build) imageOf(arch string) (v1.Image, error) {
 		return nil, err
 	}
 	open := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(files)), nil }
-	layer, err := tarball.LayerFromOpener(open,
+	layer, err := tarball.LayerFromOpener(open, tarball.WithCompressedCaching,
 		tarball.WithCompressionLevel(gzip.BestCompression), tarball.WithMediaType(types.OCILayer))
 	if err != nil {
 		return nil, err
