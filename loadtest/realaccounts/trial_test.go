@@ -246,11 +246,11 @@ func (tr *trial) described() string {
 		{[]string{partConformance}, "cNxM: at most some 180 queues and tables of cases, in the first account"},
 		{[]string{partRules, partLimits}, "rN: at most 20 queues and tables of rules, in the first account"},
 		{[]string{partFigures}, "f: a queue of each account"},
-		{[]string{partPump}, fmt.Sprintf("p-0 to p-%d, p-poison: queues of each account", pumpQueues-1)},
-		{[]string{partKill}, fmt.Sprintf("k-0 to k-%d, k-poison: queues of each account", pumpQueues-1)},
+		{[]string{partPump}, fmt.Sprintf("p-00 to p-%02d, p-poison: queues of each account", pumpQueues-1)},
+		{[]string{partKill}, fmt.Sprintf("k-00 to k-%02d, k-poison: queues of each account", pumpQueues-1)},
 		{[]string{partConformance}, "cblobs: a container of the first account"},
-		{[]string{partBlobs}, fmt.Sprintf("b-0 to b-%d, b-poison: queues; b-results: a container, of each account", pumpQueues-1)},
-		{[]string{partRefusals}, fmt.Sprintf("r-0 to r-%d, r-poison: queues of each account", pumpQueues-1)},
+		{[]string{partBlobs}, fmt.Sprintf("b-00 to b-%02d, b-poison: queues; b-results: a container, of each account", pumpQueues-1)},
+		{[]string{partRefusals}, fmt.Sprintf("r-00 to r-%02d, r-poison: queues of each account", pumpQueues-1)},
 		{[]string{partPump, partKill, partBlobs, partRefusals}, "rows of table " + pumpTable + " of each account, whose partitions begin so; the table too, if it is not there yet"},
 	} {
 		if slices.ContainsFunc(made.by, func(part string) bool { return slices.Contains(tr.chosen, part) }) {
