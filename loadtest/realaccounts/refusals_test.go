@@ -149,7 +149,8 @@ func (tr *trial) denials(t *target) (string, error) {
 	}
 	var said []string
 	for _, q := range []question{
-		{path: "/", query: url.Values{"comp": {"list"}}}, {table: true, path: "/Tables"},
+		{path: "/", query: url.Values{"comp": {"list"}}},
+		{table: true, path: "/Tables"},
 		{blob: true, path: "/", query: url.Values{"comp": {"list"}}},
 	} {
 		if q.blob && t.blobs == "" {
