@@ -9,9 +9,6 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// blobContainer is the one container of all cases: no call of the contract drops one.
-const blobContainer = "conformance-blobs"
-
 // putBlob writes a blob of a name as its body.
 func (c *C) putBlob(box storage.Container, name string) {
 	c.must(box.Put(c.ctx, name, []byte(name), nil))

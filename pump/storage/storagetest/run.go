@@ -32,7 +32,7 @@ type Harness struct {
 	// for accounts that outlive the test. Containers stay: the contract has no way to drop one.
 	Clean bool
 
-	// Prefix begins the names of queues and tables: a lower-case letter, then those and digits.
+	// Prefix begins the names of queues, tables and the container: a lower-case letter, then those and digits.
 	// Without one they begin with a q and a random part.
 	Prefix string
 
@@ -136,6 +136,7 @@ type C struct {
 
 	ctx    context.Context
 	prefix string
+	box    string     // the one container of all cases: no call of the contract drops one
 	mu     sync.Mutex // guards what follows
 	named  int
 	failed []string
@@ -159,7 +160,8 @@ func newC(h Harness, t testing.TB, i int) *C {
 		ctx, cancel = context.WithTimeout(ctx, caseTimeout)
 		t.Cleanup(cancel)
 	}
-	c := &C{Wire: &Wire{}, ctx: ctx, prefix: fmt.Sprint(h.Prefix, i), doing: h.Clean, ended: h.Ended}
+	c := &C{Wire: &Wire{}, ctx: ctx, prefix: fmt.Sprint(h.Prefix, i), box: h.Prefix + "blobs"}
+	c.doing, c.ended = h.Clean, h.Ended
 	c.Account = h.Open(t, c.Wire.Through)
 	return c
 }
@@ -282,7 +284,7 @@ func (c *C) table() storage.Table {
 
 // container makes a container, or gives that of an earlier case: each case names its own blobs.
 func (c *C) container() storage.Container {
-	box := c.Account.Container(blobContainer)
+	box := c.Account.Container(c.box)
 	c.must(box.Create(c.ctx))
 	return box
 }
