@@ -126,8 +126,11 @@ func ReadFormat[T any](f *Fields, decode func(*Fields) T) (zero T) {
 }
 
 func readUpTo[T any](newest int64, f *Fields, decode func(*Fields) T) (zero T) {
-	if n := f.Integer(FormatProperty); f.Err == nil && (n < Format || n > newest) {
-		f.Fail(FormatProperty, fmt.Sprintf("is %d: this program reads %d; use a newer one", n, newest))
+	switch n := f.Integer(FormatProperty); {
+	case f.Err == nil && n > newest:
+		f.Err = &NewerFormat{n, newest}
+	case f.Err == nil && n < Format:
+		f.Fail(FormatProperty, fmt.Sprintf("is %d", n))
 	}
 	if f.Err != nil {
 		return zero
