@@ -17,6 +17,7 @@ import (
 
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/internal/configfile"
+	"github.com/queuepump/queuepump/internal/logs"
 	"github.com/queuepump/queuepump/loadtest/report"
 	"github.com/queuepump/queuepump/loadtest/scenario"
 	"github.com/queuepump/queuepump/loadtest/simserver"
@@ -220,7 +221,7 @@ func (f *runFlags) run(cmd *cobra.Command, name string) error {
 	var now atomic.Pointer[scenario.Progress]
 	o := f.options
 	warnings := newFewer(console.Log.Handler())
-	o.Log, o.Version = slog.New(warnings), cli.Revision()
+	o.Log, o.Version = slog.New(warnings), logs.Revision()
 	o.Progress = func(p scenario.Progress) { now.Store(&p) }
 	shown := show(console, &now)
 	began := time.Now()

@@ -18,6 +18,7 @@ import (
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/internal/configfile"
 	"github.com/queuepump/queuepump/internal/handlers"
+	"github.com/queuepump/queuepump/internal/logs"
 	"github.com/queuepump/queuepump/internal/operate"
 	"github.com/queuepump/queuepump/internal/service"
 	"github.com/queuepump/queuepump/internal/telemetry"
@@ -202,7 +203,7 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	}
 	port, err := admin.Open(admin.Options{
 		Listen: listen, Advertise: file.Admin.Advertise, Page: f.page,
-		Workload: file.Config.Workload, Role: "processor", Version: cli.Revision(), Log: console.Log,
+		Workload: file.Config.Workload, Role: "processor", Version: logs.Revision(), Log: console.Log,
 		Prices: file.Config.Prices,
 	})
 	if err != nil {
@@ -316,7 +317,7 @@ func (f *runFlags) process(
 	port *admin.Server,
 ) error {
 	cfg := file.Config
-	spans, exported, err := telemetry.Traces("processor", cli.Revision(), console.Log)
+	spans, exported, err := telemetry.Traces("processor", logs.Revision(), console.Log)
 	if err != nil {
 		return cli.Usage("%w", err)
 	}
