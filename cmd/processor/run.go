@@ -306,9 +306,7 @@ func (f *runFlags) processor() processor.Options {
 	// The handlers bound the time of a task themselves, from the beginning of its work: a task that
 	// waits for a child or for a disk has not begun.
 	o.Timeout, o.HandOver = -1, f.work.timeout
-	if o.Grace == 0 {
-		o.Grace = -1
-	}
+	o.Grace = cmp.Or(o.Grace, -1)
 	return o
 }
 
@@ -328,9 +326,7 @@ func (f *runFlags) process(
 		cfg.Sample = file.Admin.SampleEvery()
 	}
 	o := f.processor()
-	if o.Concurrency == 0 {
-		o.Concurrency = h.concurrency
-	}
+	o.Concurrency = cmp.Or(o.Concurrency, h.concurrency)
 	o.Progress, o.Amiss = progress(console), h.amiss
 	if h.printsTo != nil {
 		out = h.printsTo
