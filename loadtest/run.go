@@ -145,29 +145,9 @@ func scenarioHelp() string {
 		if s.Duration > 0 {
 			length = fmt.Sprintf(" (%v)", s.Duration)
 		}
-		for line := range strings.Lines(wrap(s.Load+length, 62)) {
-			fmt.Fprintf(&b, "  %-15s %s\n", "", strings.TrimSuffix(line, "\n"))
+		for _, line := range report.Wrap(s.Load+length, 62) {
+			fmt.Fprintf(&b, "  %-15s %s\n", "", line)
 		}
-	}
-	return b.String()
-}
-
-// wrap breaks a text into lines of at most so many characters.
-func wrap(s string, width int) string {
-	var b strings.Builder
-	column := 0
-	for word := range strings.FieldsSeq(s) {
-		switch {
-		case column == 0:
-		case column+1+len(word) > width:
-			b.WriteByte('\n')
-			column = 0
-		default:
-			b.WriteByte(' ')
-			column++
-		}
-		b.WriteString(word)
-		column += len(word)
 	}
 	return b.String()
 }
