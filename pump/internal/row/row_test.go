@@ -103,9 +103,7 @@ func (c tryWrite) play(t *testing.T) {
 		}
 	}
 	base, err := r.Read(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	proof.Must(t, err)
 	client.SetFault(c.fault)
 	if c.rival != 0 {
 		rival.SetLatency(func(testkit.Call) time.Duration { return 0 })
@@ -137,9 +135,7 @@ func (c tryWrite) play(t *testing.T) {
 	client.SetFault(nil)
 	time.Sleep(time.Minute)
 	now, err := r.Read(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	proof.Must(t, err)
 	if now.Value != c.stored {
 		t.Errorf("stored %d, want %d", now.Value, c.stored)
 	}
@@ -153,9 +149,7 @@ func TestEveryAttemptOfAWriteIsTheSame(t *testing.T) {
 		client := testkit.NewServer().Client("me")
 		r := numberRow(client)
 		base, err := r.TryWrite(t.Context(), row.Version[int64]{}, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		proof.Must(t, err)
 		client.SetFault(func(c testkit.Call) testkit.Fault {
 			return map[bool]testkit.Fault{true: testkit.LostRequest}[c.Op == "write" && c.N <= 4]
 		})
