@@ -118,7 +118,9 @@ func (r *Runs) findNoted(ctx context.Context, from string, limit int) ([]noted, 
 	found := make([]noted, len(rows))
 	for i, e := range rows {
 		f := &row.Fields{Props: e.Properties}
-		found[i] = noted{key: e.Row, run: f.Run("Run"), freed: f.Flag(freedProperty), modified: e.Modified}
+		found[i] = noted{
+			key: e.Row, run: f.Run("Run"), freed: f.Flag(freedProperty), modified: e.Modified,
+		}
 		if f.Err != nil {
 			found[i].err = row.Damaged(r.table, e.Partition, e.Row, f.Err)
 		}
