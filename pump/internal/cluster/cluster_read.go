@@ -221,7 +221,7 @@ func (r viewReader) readMembers(v, before *View, rows []storage.Entity) {
 			continue
 		}
 		var was row.Version[memberRow]
-		if i := before.index(instance); i >= 0 && before.Members[i].Err == nil {
+		if i := before.Index(instance); i >= 0 && before.Members[i].Err == nil {
 			was = before.present[i]
 		}
 		now, err := parsed(memberRowOf(r.table, r.workload, instance, r.timeout), e, v, was)
