@@ -37,12 +37,10 @@ func (h *redriveHints) put(ctx context.Context, queue *queues.Queue, segment uin
 	h.busy <- struct{}{}
 	defer func() { <-h.busy }()
 	if h.read.IsZero() || time.Since(h.read) >= hintViewFor {
-		err := waits.Within(ctx, func(ctx context.Context) (err error) {
-			h.view, err = cluster.LoadView(ctx, h.q.of.Queues.Control, h.q.of.Cfg.Workload)
-			return err
+		view, err := waits.Get(ctx, func(ctx context.Context) (*cluster.View, error) {
+			return cluster.LoadView(ctx, h.q.of.Queues.Control, h.q.of.Cfg.Workload)
 		})
-		if err != nil {
-			h.view = nil
+		if h.view = view; err != nil {
 			h.q.of.Cfg.Log.Debug("who owns the segments could not be read; owners are not "+
 				"told that tasks come back", "error", err)
 		}

@@ -24,6 +24,13 @@ func Within(ctx context.Context, f func(context.Context) error) error {
 	return f(ctx)
 }
 
+// Get is [Within] for a request that has a result.
+func Get[T any](ctx context.Context, f func(context.Context) (T, error)) (T, error) {
+	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
+	defer cancel()
+	return f(ctx)
+}
+
 // RequestTimeout bounds one storage request from the moment it may be sent. A
 // request takes 5 to 50 ms; the service itself gives up after 30 s. Ten seconds
 // hold an account's hiccup and stay well under the margin of a lease.
