@@ -112,3 +112,10 @@ func (b *Budget) Expect() {
 	defer b.mu.Unlock()
 	b.use.since, b.use.spent, b.use.waited, b.use.measured, b.use.guess = time.Now(), 0, 0, 0, b.Limit
 }
+
+// Used is the part of the limit that this process would spend as of its last beat, at most 1.
+func (b *Budget) Used() float64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.use.demand() / b.Limit
+}
