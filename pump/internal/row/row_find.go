@@ -2,6 +2,7 @@ package row
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -17,6 +18,26 @@ func (r Row[T]) MustReadOrCreate(ctx context.Context) (Version[T], error) {
 		}
 	}
 	return v, err
+}
+
+// Change reads the row and writes what change makes of it, if it says so: again, while others are
+// faster. It gives the row as it is then.
+func (r Row[T]) Change(
+	ctx context.Context, change func(is Version[T]) (next T, write bool, err error),
+) (Version[T], error) {
+	for {
+		v, err := r.MustRead(ctx)
+		if err != nil {
+			return v, err
+		}
+		next, write, err := change(v)
+		if err != nil || !write {
+			return v, err
+		}
+		if v, err = r.TryWrite(ctx, v, next); !errors.Is(err, ErrLost) {
+			return v, err
+		}
+	}
 }
 
 // PageSize is how many rows are read at once, to be counted, looked through or removed: a page of a

@@ -31,9 +31,6 @@ func Retry(
 			return err
 		}
 		DrawOf(t).Pause(ctx, object, n, longest, err)
-		if ctx.Err() != nil {
-			return err // it says more than that the context ended
-		}
 	}
 }
 
