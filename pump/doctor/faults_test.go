@@ -1,6 +1,7 @@
 package doctor_test
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -374,9 +375,12 @@ var faults = []fault{
 		want: []string{"warning mixed-formats old"}, says: fmt.Sprintf("format 1 and of format %d", codec.Version), mends: "restart",
 	},
 	{
-		name:  "a processor of another version that reads the same",
-		plant: func(_ *testing.T, c *clinic) { c.join("other", cluster.Options{Version: "v9.0.0"}); time.Sleep(2 * time.Minute) },
-		want:  []string{"warning mixed-formats p00"}, says: "v9.0.0", mends: "status",
+		name: "a processor of another version that reads the same",
+		plant: func(_ *testing.T, c *clinic) {
+			c.join("other", cluster.Options{Version: "v9.0.0"})
+			time.Sleep(2 * time.Minute)
+		},
+		want: []string{"warning mixed-formats p00"}, says: "v9.0.0", mends: "status",
 	},
 	{
 		name:  "a row that a newer version has written",
@@ -460,16 +464,7 @@ func fill(t *testing.T, c *clinic) {
 func TestEachPlantedFaultIsNamedAndNothingElse(t *testing.T) {
 	for _, f := range slices.Concat(faults, handlerFaults) {
 		t.Run(f.name, func(t *testing.T) {
-			queues, processors := f.queues, f.processors
-			if queues == 0 {
-				queues = 4
-			}
-			switch processors {
-			case 0:
-				processors = 3
-			case -1:
-				processors = 0
-			}
+			queues, processors := cmp.Or(f.queues, 4), max(cmp.Or(f.processors, 3), 0)
 			inClinic(t, f.spec, queues, processors, func(t *testing.T, c *clinic) {
 				if f.plant != nil {
 					f.plant(t, c)
