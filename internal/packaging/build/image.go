@@ -89,8 +89,8 @@ func (b *build) imageOf(arch string) (v1.Image, error) {
 	}
 	img := mutate.MediaType(empty.Image, types.OCIManifestSchema1)
 	img, err = mutate.ConfigFile(mutate.ConfigMediaType(img, types.OCIConfigJSON), &v1.ConfigFile{
-		OS: "linux", Architecture: arch, Created: v1.Time{Time: b.when}, RootFS: v1.RootFS{Type: "layers"},
-		Config: v1.Config{
+		OS: "linux", Architecture: arch, Created: v1.Time{Time: b.when},
+		RootFS: v1.RootFS{Type: "layers"}, Config: v1.Config{
 			User:       fmt.Sprintf("%d:%d", imageUser, imageUser),
 			WorkingDir: imageHome,
 			Env:        []string{"PATH=/usr/bin", "HOME=" + imageHome},
