@@ -46,7 +46,8 @@ var errNotConfigured = errors.New(`no account is named. Set
   QUEUEPUMP_AZURE_1=https://NAME.queue.core.windows.net
       the address alone. The credential is then what azidentity finds: AZURE_CLIENT_ID and the
       like, a managed identity, or the login of az. It needs the roles "Storage Queue Data
-      Contributor", "Storage Table Data Contributor" and "Storage Blob Data Contributor", which
+      Contributor", "Storage Table Data Contributor" and, for blobs, "Storage Blob Data
+      Contributor"; the first two stand in what
       ` + "`distributor generate bicep`" + ` and
       ` + "`distributor generate terraform`" + ` write down
 
