@@ -32,7 +32,8 @@ type Harness struct {
 	// for accounts that outlive the test. Containers stay: the contract has no way to drop one.
 	Clean bool
 
-	// Prefix begins the names of queues, tables and the container: a lower-case letter, then those and digits.
+	// Prefix begins the names of queues, tables and the container: a lower-case letter, then those and
+	// digits.
 	// Without one they begin with a q and a random part.
 	Prefix string
 
