@@ -89,8 +89,8 @@ var documentedRules = []rule{
 		id: "old-date", mark: "DOC", part: partRules,
 		says: "a date 20 minutes old is 403 AuthenticationFailed (Q73)",
 		ask: func(ctx context.Context, p *prober) (string, string, error) {
-			return dates(ctx, p, []string{"queues", "tables"}, dated(false, -20*time.Minute),
-				dated(true, -20*time.Minute))
+			return dates(ctx, p, []string{"queues", "tables"}, dated("queue", -20*time.Minute),
+				dated("table", -20*time.Minute))
 		},
 	},
 	{
@@ -106,13 +106,13 @@ var documentedRules = []rule{
 			path := "/" + table + "(PartitionKey='p',RowKey='r')"
 			none := map[string]string{"Content-Type": "application/json", "If-None-Match": "*"}
 			return []question{
-				{table: true, method: http.MethodDelete, path: path},
+				{service: "table", method: http.MethodDelete, path: path},
 				{
-					table: true, method: http.MethodPut, path: path, header: none,
+					service: "table", method: http.MethodPut, path: path, header: none,
 					body: `{"PartitionKey":"p","RowKey":"r"}`,
 				},
 				{
-					table: true, method: http.MethodPut, path: path, header: jsonHeader,
+					service: "table", method: http.MethodPut, path: path, header: jsonHeader,
 					body: `{"PartitionKey":"p","RowKey":"other"}`,
 				},
 			}
@@ -124,7 +124,7 @@ var documentedRules = []rule{
 		ask: onTable([]string{"startswith"}, func(table string) []question {
 			return []question{
 				{
-					table: true, path: "/" + table + "()",
+					service: "table", path: "/" + table + "()",
 					query: url.Values{"$filter": {"startswith(RowKey,'r')"}},
 				},
 			}
@@ -196,7 +196,7 @@ func askWire(ctx context.Context, p *prober) (string, string, error) {
 	if err != nil {
 		return "", "", err
 	}
-	missing, err := p.ask(ctx, question{table: true, path: "/" + p.name() + "()"})
+	missing, err := p.ask(ctx, question{service: "table", path: "/" + p.name() + "()"})
 	if err != nil {
 		return "", "", err
 	}

@@ -261,7 +261,7 @@ func (p *prober) measureQueries(ctx context.Context, l *load) error {
 		return err
 	}
 	q := question{
-		table: true, path: "/" + t.Name() + "()",
+		service: "table", path: "/" + t.Name() + "()",
 		query: map[string][]string{"$filter": {"PartitionKey eq 'p' and Absent eq 1"}},
 	}
 	re, err := p.ask(ctx, q)

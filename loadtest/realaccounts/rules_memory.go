@@ -54,7 +54,7 @@ func keys(partition, row string) map[string]any {
 
 func top(n string) func(table string) []question {
 	return func(table string) []question {
-		return []question{{table: true, path: "/" + table + "()", query: url.Values{"$top": {n}}}}
+		return []question{{service: "table", path: "/" + table + "()", query: url.Values{"$top": {n}}}}
 	}
 }
 
@@ -210,7 +210,7 @@ var serviceRules = []rule{
 		ask: func(ctx context.Context, p *prober) (string, string, error) {
 			return dates(
 				ctx, p, []string{"queues, in 5 minutes", "queues, in 20 minutes", "tables, in 20 minutes"},
-				dated(false, 5*time.Minute), dated(false, 20*time.Minute), dated(true, 20*time.Minute),
+				dated("queue", 5*time.Minute), dated("queue", 20*time.Minute), dated("table", 20*time.Minute),
 			)
 		},
 	},
@@ -256,12 +256,12 @@ func dates(
 }
 
 // dated asks for a list, with a date that is off.
-func dated(table bool, off time.Duration) question {
+func dated(service string, off time.Duration) question {
 	q := question{
-		table: table, path: "/", query: url.Values{"comp": {"list"}, "maxresults": {"1"}},
+		service: service, path: "/", query: url.Values{"comp": {"list"}, "maxresults": {"1"}},
 		header: map[string]string{"x-ms-date": time.Now().UTC().Add(off).Format(http.TimeFormat)},
 	}
-	if table {
+	if service == "table" {
 		q.path, q.query = "/Tables", url.Values{"$top": {"1"}}
 	}
 	return q
@@ -287,14 +287,14 @@ func askVersions(ctx context.Context, p *prober) (string, string, error) {
 	}
 	var unknown, refused []string
 	for _, version := range append(slices.Clone(versions), noVersions...) {
-		for _, table := range []bool{false, true} {
-			q := dated(table, 0)
+		for _, service := range []string{"queue", "table"} {
+			q := dated(service, 0)
 			q.header = map[string]string{"x-ms-version": version}
 			re, err := p.ask(ctx, q)
 			if err != nil {
 				return "", "", err
 			}
-			of := map[bool]string{false: "queues ", true: "tables "}[table] + version
+			of := service + "s " + version
 			switch {
 			case re.code() == "InvalidHeaderValue":
 				unknown = append(unknown, of)

@@ -45,10 +45,10 @@ func (w *raw) write(req *http.Request) {
 // BlobEndpoint is that of the account's blob service, as TableEndpoint is.
 func (a *account) BlobEndpoint() string { return bare(a.blobURL) }
 
-// Ask sends one request to a service of the account, "queue", "table" or "blob", and gives the
-// answer, an error too. The path and query of req follow the service's address. Its headers replace
-// the SDK's; a header without a value removes the SDK's. It is signed as the driver's own requests
-// are.
+// Ask sends one request to a service of the account, "table", "blob" or else that of queues, and
+// gives the answer, an error too. The path and query of req follow the service's address. Its
+// headers replace the SDK's; a header without a value removes the SDK's. It is signed as the
+// driver's own requests are.
 func (a *account) Ask(
 	ctx context.Context, service string, req *http.Request,
 ) (*http.Response, error) {
