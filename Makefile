@@ -182,7 +182,7 @@ REQUESTS ?=
 azure: build ##use try the pump on accounts of Azure that QUEUEPUMP_AZURE_1 to _9 name, with REQUESTS at most, and write out/azure/report.md (minutes, cents); without them it says what to set; DRY_RUN=1, SKIP=limits,kill
 	$(GO) test ./loadtest/realaccounts -count 1 -v -timeout 0 -parallel 8 -run '^TestAccounts$$' -azure $(if $(SKIP),-without $(call quote,$(SKIP))) $(if $(DRY_RUN),-dry-run) $(if $(REQUESTS),-requests $(call quote,$(REQUESTS))) $(ARGS)
 
-azure-try: azurite ##prove try make azure itself, all of it: on the simulator and on Azurite (four minutes)
+azure-try: azurite ##prove try make azure itself, all of it: on the simulator and on Azurite (six minutes)
 	$(GO) test ./pump/internal/processtest -count 1 -v -timeout 1h -run '^TestTheTrialOfAccounts' -azure.full
 
 lint: ##develop vet (also for Windows and macOS), staticcheck, gofumpt

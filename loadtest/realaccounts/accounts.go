@@ -46,13 +46,14 @@ var errNotConfigured = errors.New(`no account is named. Set
   QUEUEPUMP_AZURE_1=https://NAME.queue.core.windows.net
       the address alone. The credential is then what azidentity finds: AZURE_CLIENT_ID and the
       like, a managed identity, or the login of az. It needs the roles "Storage Queue Data
-      Contributor", "Storage Table Data Contributor" and "Storage Blob Data Contributor", which
+      Contributor", "Storage Table Data Contributor" and, for blobs, "Storage Blob Data
+      Contributor"; the first two stand in what
       ` + "`distributor generate bicep`" + ` and
       ` + "`distributor generate terraform`" + ` write down
 
 and in the same way QUEUEPUMP_AZURE_2 to _9 for more accounts. Optional:
 
-  QUEUEPUMP_AZURE_1_TABLE, _BLOB    that service's address, if not .table. or .blob. for .queue.
+  QUEUEPUMP_AZURE_1_TABLE, _BLOB    the address of that service, if it is not as that of queues
   QUEUEPUMP_AZURE_SERVICE_VERSION   a version such as 2019-07-07, for clouds that know no newer one
 
 Use accounts that are there for such things: their limits are shared with whatever else uses them.

@@ -111,7 +111,7 @@ func (b *budget) sum(which func(counted) bool) (queues, others int64, money floa
 		switch {
 		case !which(c):
 			continue
-		case queueOperations[c.operation]:
+		case ofQueues(c.operation):
 			queues += n
 		default:
 			others += n
@@ -156,12 +156,13 @@ func (b *budget) operations() (rows [][]string) {
 // cost is what requests cost by the list prices that `distributor plan` knows.
 func cost(operation string, n int64) float64 {
 	kind := "read" // of a table
-	switch {
-	case operation == "PutBlob" || operation == "ListBlobs" || operation == "ListContainers" ||
-		operation == "CreateContainer":
+	switch operation {
+	case "PutBlob", "ListBlobs", "ListContainers", "CreateContainer":
 		kind = "put-blob"
-	case queueOperations[operation], strings.HasSuffix(operation, "Blob"):
-		kind = "get"
+	default:
+		if ofQueues(operation) || operation == "GetBlob" {
+			kind = "get"
+		}
 	}
 	return float64(n) * pump.Prices{}.OrPublished().Of(kind)
 }
@@ -175,14 +176,14 @@ func mostCost(n int64) float64 {
 // meter is a transport under the budget.
 type meter struct {
 	*budget
-	next          storagetest.Doer
-	part, account string
-	t             *target
+	next storagetest.Doer
+	part string
+	t    *target
 }
 
 // meter puts a transport to an account under the budget, for a part of a run.
 func (b *budget) meter(next storagetest.Doer, t *target, part string) *meter {
-	return &meter{b, next, part, t.name, t}
+	return &meter{b, next, part, t}
 }
 
 // Do sends a request if the budget has room for it.
@@ -195,7 +196,7 @@ func (m *meter) Do(req *http.Request) (*http.Response, error) {
 		spoil(req)
 	}
 	resp, err := m.next.Do(req)
-	c := counted{part: m.part, account: m.account, operation: operation}
+	c := counted{part: m.part, account: m.t.name, operation: operation}
 	if err == nil {
 		c.status = resp.StatusCode
 	}
@@ -206,21 +207,19 @@ func (m *meter) Do(req *http.Request) (*http.Response, error) {
 // spoil makes the credential of a request wrong, as one is that was replaced.
 func spoil(req *http.Request) {
 	wrong := base64.StdEncoding.EncodeToString(make([]byte, sha256.Size))
-	switch auth, query := req.Header.Get("Authorization"), req.URL.Query(); {
-	case query.Has("sig"):
+	query := req.URL.Query()
+	if query.Has("sig") {
 		query.Set("sig", wrong)
 		req.URL.RawQuery = query.Encode()
-	case strings.HasPrefix(auth, "SharedKey"):
-		req.Header.Set("Authorization", auth[:strings.Index(auth, ":")+1]+wrong)
-	default:
-		req.Header.Set("Authorization", auth+"wrong")
+	} else { // "SharedKey NAME:SIGNATURE", or "Bearer TOKEN"
+		who, _, _ := strings.Cut(req.Header.Get("Authorization"), ":")
+		req.Header.Set("Authorization", who+":"+wrong)
 	}
 }
 
-var queueOperations = map[string]bool{
-	"ListQueues": true, "CreateQueue": true, "DeleteQueue": true, "GetQueueMetadata": true,
-	"PutMessage": true, "GetMessages": true, "PeekMessages": true, "ClearMessages": true,
-	"UpdateMessage": true, "DeleteMessage": true, "OtherQueue": true,
+// ofQueues reports whether an operation is of the queue service.
+func ofQueues(operation string) bool {
+	return strings.Contains(operation, "Queue") || strings.Contains(operation, "Message")
 }
 
 // operationOf names the operation of a request as Azure's REST reference does, without blanks.
@@ -266,20 +265,15 @@ func queueOperation(req *http.Request, path string) string {
 }
 
 func blobOperation(method, path string) string {
-	kind := "Blob"
-	if !strings.Contains(path, "/") {
-		kind = "Container"
-	}
-	switch name := method + kind; {
-	case path == "":
+	names := map[string]string{"PUT": "PutBlob", "GET": "GetBlob", "DELETE": "DeleteBlob"}
+	if path == "" {
 		return "ListContainers"
-	case name == "GETContainer":
-		return "ListBlobs"
-	case name == "PUTContainer":
-		return "CreateContainer"
-	default:
-		return strings.ToUpper(method[:1]) + strings.ToLower(method[1:]) + kind
+	} else if !strings.Contains(path, "/") {
+		names = map[string]string{
+			"PUT": "CreateContainer", "GET": "ListBlobs", "DELETE": "DeleteContainer",
+		}
 	}
+	return cmp.Or(names[method], "OtherBlob")
 }
 
 func tableOperation(method, path string) string {

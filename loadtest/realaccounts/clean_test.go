@@ -179,7 +179,7 @@ func containers(ctx context.Context, a opened, t *target) ([]string, error) {
 	if t.blobs == "" {
 		return nil, nil
 	}
-	re, err := ask(ctx, a, question{blob: true, path: "/", query: url.Values{"comp": {"list"}, "prefix": {mark}}})
+	re, err := ask(ctx, a, question{service: "blob", path: "/", query: url.Values{"comp": {"list"}, "prefix": {mark}}})
 	if err != nil || re.status == 401 || re.status == 403 {
 		return nil, err
 	}
@@ -193,7 +193,7 @@ func containers(ctx context.Context, a opened, t *target) ([]string, error) {
 }
 
 func dropContainer(ctx context.Context, a asker, name string) error {
-	re, err := ask(ctx, a, question{blob: true, method: "DELETE", path: "/" + name, query: url.Values{"restype": {"container"}}})
+	re, err := ask(ctx, a, question{service: "blob", method: "DELETE", path: "/" + name, query: url.Values{"restype": {"container"}}})
 	if err == nil && re.status != 202 && re.status != 404 && re.status != 409 { // 409: it is being deleted
 		err = fmt.Errorf("container %s: %s", name, re.answer())
 	}
@@ -210,7 +210,7 @@ func listed(ctx context.Context, a asker, path, field string) (all []line, err e
 		query.Set("$select", "PartitionKey,RowKey")
 	}
 	for {
-		re, err := ask(ctx, a, question{table: true, path: path, query: query})
+		re, err := ask(ctx, a, question{service: "table", path: path, query: query})
 		if err != nil {
 			return nil, err
 		}
@@ -285,7 +285,7 @@ func (tr *trial) claimTable(ctx context.Context, t *target) error {
 	if err != nil {
 		return err
 	}
-	re, err := ask(ctx, a, question{table: true, path: "/" + pumpTable + "()", query: url.Values{"$top": {"1"}}})
+	re, err := ask(ctx, a, question{service: "table", path: "/" + pumpTable + "()", query: url.Values{"$top": {"1"}}})
 	if err != nil || re.status == 200 {
 		return err
 	}

@@ -23,13 +23,12 @@ type asker interface {
 
 // question is a request that a rule is about.
 type question struct {
-	table  bool   // of the table service
-	blob   bool   // of the blob service
-	method string // GET if empty
-	path   string // below the address of the service
-	query  url.Values
-	header map[string]string
-	body   string
+	service string // "table" or "blob"; that of queues if empty
+	method  string // GET if empty
+	path    string // below the address of the service
+	query   url.Values
+	header  map[string]string
+	body    string
 }
 
 // reply is its answer.
@@ -47,12 +46,7 @@ func ask(ctx context.Context, a asker, q question) (reply, error) {
 	if q.method == "" {
 		req.Method = http.MethodGet
 	}
-	service := "queue"
-	if q.blob {
-		service = "blob"
-	}
-	if q.table {
-		service = "table"
+	if q.service == "table" {
 		req.Header.Set("Accept", "application/json;odata=minimalmetadata")
 	}
 	for name, value := range q.header {
@@ -61,7 +55,7 @@ func ask(ctx context.Context, a asker, q question) (reply, error) {
 	if q.body != "" {
 		req.Body = io.NopCloser(strings.NewReader(q.body))
 	}
-	resp, err := a.Ask(ctx, service, req)
+	resp, err := a.Ask(ctx, q.service, req)
 	if err != nil {
 		return reply{}, err
 	}
@@ -185,7 +179,8 @@ var (
 func insert(table string, entity map[string]any) question {
 	body, _ := json.Marshal(entity) // of strings and numbers only
 	return question{
-		table: true, method: http.MethodPost, path: "/" + table, header: jsonHeader, body: string(body),
+		service: "table", method: http.MethodPost, path: "/" + table, header: jsonHeader,
+		body: string(body),
 	}
 }
 
@@ -217,7 +212,7 @@ func (p *prober) batch(changes ...change) question {
 	}
 	b.WriteString("--changeset_trial--\r\n--batch_trial--\r\n")
 	return question{
-		table: true, method: http.MethodPost, path: "/$batch", body: b.String(),
+		service: "table", method: http.MethodPost, path: "/$batch", body: b.String(),
 		header: map[string]string{
 			"Content-Type": "multipart/mixed; boundary=batch_trial", "DataServiceVersion": "3.0",
 		},

@@ -230,7 +230,7 @@ func left(t *testing.T, a Account) (names []string) {
 	must(t, err)
 	queues, err := of.Queues(t.Context(), "")
 	must(t, err)
-	re, err := ask(t.Context(), of, question{table: true, path: "/Tables"})
+	re, err := ask(t.Context(), of, question{service: "table", path: "/Tables"})
 	must(t, err)
 	var page struct{ Value []struct{ TableName string } }
 	must(t, json.Unmarshal(re.body, &page))

@@ -150,10 +150,10 @@ func (tr *trial) denials(t *target) (string, error) {
 	var said []string
 	for _, q := range []question{
 		{path: "/", query: url.Values{"comp": {"list"}}},
-		{table: true, path: "/Tables"},
-		{blob: true, path: "/", query: url.Values{"comp": {"list"}}},
+		{service: "table", path: "/Tables"},
+		{service: "blob", path: "/", query: url.Values{"comp": {"list"}}},
 	} {
-		if q.blob && t.blobs == "" {
+		if q.service == "blob" && t.blobs == "" {
 			continue
 		}
 		re, err := ask(tr.ctx, a, q)

@@ -64,6 +64,7 @@ var untyped = map[string]string{
 		"runs it on simulated accounts",
 	"docs/testing.md: CGO_ENABLED=0 go test": "needs the source tree, and Azure; " +
 		"TestTheTrialOfAccountsFindsTheSimulatorToBeAsItIs makes and runs the same binary",
+	"docs/testing.md: loadtest run scale-out": "two minutes; the tests of loadtest/scenario play it",
 	"docs/testing.md: loadtest report": "shows files of load tests of another day; " +
 		"the tests of loadtest/report do",
 }

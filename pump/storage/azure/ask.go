@@ -26,7 +26,7 @@ type raw struct {
 
 // write puts address and headers into the SDK's request, which is signed after it.
 func (w *raw) write(req *http.Request) {
-	req.URL = w.address
+	req.URL, req.Host = w.address, w.address.Host
 	for name, values := range w.header {
 		for written := range req.Header { // azqueue writes some in small letters
 			if strings.EqualFold(written, name) {
@@ -43,39 +43,22 @@ func (w *raw) write(req *http.Request) {
 }
 
 // BlobEndpoint is that of the account's blob service, as TableEndpoint is.
-func (a *account) BlobEndpoint() string {
-	if a.blobURL == nil {
-		return ""
-	}
-	u := *a.blobURL
-	u.RawQuery = ""
-	return u.String()
-}
+func (a *account) BlobEndpoint() string { return bare(a.blobURL) }
 
-// Ask sends one request to a service of the account, "queue", "table" or "blob", and gives the
-// answer, an error too. The path and query of req follow the service's address. Its headers replace
-// the SDK's; a header without a value removes the SDK's. It is signed as the driver's own requests
-// are.
+// Ask sends one request to a service of the account, "table", "blob" or else that of queues, and
+// gives the answer, an error too. The path and query of req follow the service's address. Its
+// headers replace the SDK's; a header without a value removes the SDK's. It is signed as the
+// driver's own requests are.
 func (a *account) Ask(
 	ctx context.Context, service string, req *http.Request,
 ) (*http.Response, error) {
 	base, sas, missing := a.Endpoint(), a.queueURL.RawQuery, error(nil)
-	call := func(ctx context.Context) error {
-		_, err := a.queues.NewListQueuesPager(&azqueue.ListQueuesOptions{}).NextPage(ctx)
-		return err
-	}
-	switch service {
-	case "table":
+	if service == "table" {
 		base, sas, missing = a.tableURL, a.tableSAS, a.noTables
-		call = func(ctx context.Context) error {
-			_, err := a.tables.NewListTablesPager(&aztables.ListTablesOptions{}).NextPage(ctx)
-			return err
-		}
-	case "blob":
+	} else if service == "blob" {
 		if base, missing = a.BlobEndpoint(), a.noBlobs; missing == nil {
 			sas = a.blobURL.RawQuery
 		}
-		call = func(ctx context.Context) error { return read(ctx, a.blobs) }
 	}
 	if missing != nil {
 		return nil, missing
@@ -94,7 +77,16 @@ func (a *account) Ask(
 			return nil, err
 		}
 	}
-	if err = a.do(ctx, "ask", req.URL.Path, x, call); x.status == 0 {
+	err = a.do(ctx, "ask", req.URL.Path, x, func(ctx context.Context) error {
+		if service == "table" {
+			_, err := a.tables.NewListTablesPager(&aztables.ListTablesOptions{}).NextPage(ctx)
+			return err
+		}
+		// A request to blobs is signed as one to queues is.
+		_, err := a.queues.NewListQueuesPager(&azqueue.ListQueuesOptions{}).NextPage(ctx)
+		return err
+	})
+	if x.status == 0 {
 		return nil, err
 	}
 	return &http.Response{
