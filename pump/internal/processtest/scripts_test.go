@@ -147,6 +147,7 @@ func (s *scriptsWorld) keys(what string, text []byte) {
 			return
 		}
 		s.walk(what, "", v)
+		requirePrinted(s.t, what, v)
 	}
 }
 
