@@ -112,17 +112,19 @@ func (d schemas) of(t reflect.Type) schema {
 			d.fields(t, s)
 		}
 		return schema{"$ref": "#/definitions/" + t.String()}
-	case reflect.String:
-		return schema{"type": "string"}
-	case reflect.Bool:
-		return schema{"type": "boolean"}
 	case reflect.Interface:
 		return schema{}
-	case reflect.Float32, reflect.Float64:
-		return schema{"type": "number"}
-	default:
-		return schema{"type": "integer"}
 	}
+	if kind := kinds[t.Kind()]; kind != "" {
+		return schema{"type": kind}
+	}
+	return schema{"type": "integer"}
+}
+
+// kinds are the types of JSON by those of Go.
+var kinds = map[reflect.Kind]string{
+	reflect.Map: "object", reflect.Slice: "array", reflect.String: "string", reflect.Bool: "boolean",
+	reflect.Float64: "number", reflect.Invalid: "null",
 }
 
 func (d schemas) fields(t reflect.Type, s schema) {
@@ -152,8 +154,8 @@ func (d schemas) fields(t reflect.Type, s schema) {
 func TestTheSchemaOfOutputsIsAsWritten(t *testing.T) {
 	all := schemas{}
 	for what, of := range printed {
-		if either, is := of.([]any); is {
-			all[what] = schema{"anyOf": []any{all.of(reflect.TypeOf(either[0])), all.of(reflect.TypeOf(either[1]))}}
+		if two, is := of.([]any); is {
+			all[what] = schema{"anyOf": []any{all.of(reflect.TypeOf(two[0])), all.of(reflect.TypeOf(two[1]))}}
 			continue
 		}
 		all[what] = all.of(reflect.TypeOf(of))
@@ -217,16 +219,16 @@ func (d schemas) unlike(s schema, path string, v any) (problems []string) {
 	if to, is := s["$ref"].(string); is {
 		s = d[strings.TrimPrefix(to, "#/definitions/")]
 	}
-	kinds, _ := s["type"].([]any)
+	want, _ := s["type"].([]any)
 	if one, is := s["type"].(string); is {
-		kinds = []any{one}
+		want = []any{one}
 	}
-	is := map[reflect.Kind]string{reflect.Map: "object", reflect.Slice: "array", reflect.String: "string", reflect.Bool: "boolean", reflect.Float64: "number", reflect.Invalid: "null"}[reflect.ValueOf(v).Kind()]
-	if n, whole := v.(float64); whole && n == float64(int64(n)) && slices.Contains(kinds, any("integer")) {
+	is := kinds[reflect.ValueOf(v).Kind()]
+	if n, whole := v.(float64); whole && n == float64(int64(n)) && slices.Contains(want, any("integer")) {
 		is = "integer"
 	}
-	if len(kinds) > 0 && !slices.Contains(kinds, any(is)) {
-		return []string{fmt.Sprintf("%s is %v, want %v", path, v, kinds)}
+	if len(want) > 0 && !slices.Contains(want, any(is)) {
+		return []string{fmt.Sprintf("%s is %v, want %v", path, v, want)}
 	}
 	switch v := v.(type) {
 	case []any:
