@@ -124,27 +124,13 @@ func Generate(kind string, o GenerateOptions) (File, error) {
 	}
 	name := kinds[kind]
 	// Rules have templates of their own in braces.
-	t, err := template.New(name+".tmpl").Delims("[[", "]]").ParseFS(files, "files/"+name+".tmpl")
+	t, err := template.New(name+".tmpl").Delims("[[", "]]").
+		Funcs(template.FuncMap{"list": func(of ...string) []string { return of }}).
+		ParseFS(files, "files/"+name+".tmpl")
 	if err != nil {
 		return File{}, err
 	}
 	var b strings.Builder
 	err = t.Execute(&b, o)
 	return File{name, b.String()}, err
-}
-
-// Of selects the series of the workload in a query; it is empty for all.
-func (o GenerateOptions) Of() string {
-	if o.Workload == "" {
-		return ""
-	}
-	return `{workload="` + o.Workload + `"}`
-}
-
-// With is Of with another condition.
-func (o GenerateOptions) With(condition string) string {
-	if o.Workload == "" {
-		return "{" + condition + "}"
-	}
-	return `{workload="` + o.Workload + `",` + condition + "}"
 }

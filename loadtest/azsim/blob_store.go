@@ -58,7 +58,12 @@ func (s *blobStore) route(r *request) (*operation, reply) {
 	}
 	name, blobName, within := strings.Cut(path, "/")
 	if name == "" {
-		return nil, unsupported(r)
+		if !strings.EqualFold(r.query.Get("comp"), "list") || !reads(r) {
+			return nil, unsupported(r)
+		}
+		op := &operation{name: "ListContainers", accountPermission: "l", resource: 's'}
+		op.run = func() reply { return s.listContainers(r) }
+		return op, reply{}
 	}
 	if rep := checkQueueName(r, name); rep != nil { // the same rules
 		return nil, *rep
@@ -281,6 +286,21 @@ func (s *blobStore) list(r *request, container string, c *blobContainer) reply {
 	}
 	b = appendElement(append(b, "</Blobs>"...), "NextMarker", next)
 	b = append(b, "</EnumerationResults>"...)
+	return reply{status: http.StatusOK, header: xmlNoCache(), body: b}
+}
+
+// listContainers: learn.microsoft.com/rest/api/storageservices/list-containers2. They are one page.
+func (s *blobStore) listContainers(r *request) reply {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b := appendXMLAttr([]byte(xmlProlog+`<EnumerationResults ServiceEndpoint="`), legalXML(r.baseURL))
+	b = append(b, `/"><Containers>`...)
+	for _, name := range slices.Sorted(maps.Keys(s.containers)) {
+		if strings.HasPrefix(name, r.query.Get("prefix")) {
+			b = append(appendElement(append(b, "<Container>"...), "Name", name), "</Container>"...)
+		}
+	}
+	b = append(b, `</Containers><NextMarker /></EnumerationResults>`...)
 	return reply{status: http.StatusOK, header: xmlNoCache(), body: b}
 }
 

@@ -18,12 +18,13 @@ import (
 
 // asker is the driver of a real account, asked what package storage does not ask.
 type asker interface {
-	Ask(ctx context.Context, table bool, req *http.Request) (*http.Response, error)
+	Ask(ctx context.Context, service string, req *http.Request) (*http.Response, error)
 }
 
 // question is a request that a rule is about.
 type question struct {
-	table  bool
+	table  bool   // of the table service
+	blob   bool   // of the blob service
 	method string // GET if empty
 	path   string // below the address of the service
 	query  url.Values
@@ -46,7 +47,12 @@ func ask(ctx context.Context, a asker, q question) (reply, error) {
 	if q.method == "" {
 		req.Method = http.MethodGet
 	}
+	service := "queue"
+	if q.blob {
+		service = "blob"
+	}
 	if q.table {
+		service = "table"
 		req.Header.Set("Accept", "application/json;odata=minimalmetadata")
 	}
 	for name, value := range q.header {
@@ -55,7 +61,7 @@ func ask(ctx context.Context, a asker, q question) (reply, error) {
 	if q.body != "" {
 		req.Body = io.NopCloser(strings.NewReader(q.body))
 	}
-	resp, err := a.Ask(ctx, q.table, req)
+	resp, err := a.Ask(ctx, service, req)
 	if err != nil {
 		return reply{}, err
 	}

@@ -371,10 +371,11 @@ var faults = []fault{
 	{
 		name: "a processor of another version that reads the same",
 		plant: func(_ *testing.T, c *clinic) {
-			c.join("other", cluster.Options{Version: "v9.0.0"})
+			c.join("newer", cluster.Options{Version: "v9.0.0+0123456789ab"})
+			c.join("older", cluster.Options{Version: "v8.0.0"})
 			time.Sleep(2 * time.Minute)
 		},
-		want: []string{"warning mixed-formats p00"}, says: "v9.0.0", mends: "status",
+		want: []string{"warning mixed-formats older"}, says: "v9.0.0", mends: "status",
 	},
 	{
 		name:  "a row that a newer version has written",

@@ -34,7 +34,7 @@ func (c *checkup) versions(v *cluster.View, silent []string) {
 	var first *cluster.Member
 	for i := range v.Members {
 		switch m := &v.Members[i]; {
-		case m.Err != nil || slices.Contains(silent, m.Instance):
+		case m.Err != nil || slices.Contains(silent, m.Instance), m.Version == logs.Unknown:
 		case first == nil:
 			first = m
 		case !logs.SameRevision(m.Version, first.Version):

@@ -77,7 +77,7 @@ func TestTheFirstHour(t *testing.T) {
 // typeHere types what needs no service.
 func typeHere(t *testing.T, readme proof.Document, desk string) {
 	var lines []string
-	for _, title := range []string{"Try it", "Your own tasks", asService} {
+	for _, title := range []string{"Your own tasks", asService} {
 		for _, b := range readme.Section(title) {
 			if b.Language == "sh" && !strings.Contains(b.Text(), "sudo ") {
 				lines = append(lines, "echo \"== $(date +%T) README.md, line "+fmt.Sprint(b.Line)+"\"", b.Text())
