@@ -109,6 +109,8 @@ func (s *scriptsWorld) play() {
 	s.run("distributor", "counts")
 	s.run("distributor", "workload", "set")
 	s.run("distributor", "workload", "log")
+	s.run("distributor", "doctor")
+	s.run("distributor", "workload", "delete", "--dry-run")
 }
 
 // run runs a command to its end, whatever its status is, and checks the JSON that it prints.
