@@ -8,6 +8,9 @@ import (
 
 const modulePath = "github.com/queuepump/queuepump"
 
+// Unknown is the revision of a build that nothing is known of.
+const Unknown = "unknown"
+
 // revision is set by the linker where packages are built.
 var revision string
 
@@ -32,7 +35,7 @@ func revisionOf(info *debug.BuildInfo) string {
 	if of.Version != "" && of.Version != "(devel)" {
 		return of.Version
 	}
-	commit, changes := "unknown", ""
+	commit, changes := Unknown, ""
 	for _, s := range info.Settings {
 		switch {
 		case of.Path != info.Main.Path: // the commit is of the program

@@ -277,14 +277,9 @@ var faults = []fault{
 		want:  []string{"warning processors"}, says: "3 messages wait", mends: "processor run",
 	},
 	{
-		name: "segments without an owner",
-		plant: func(t *testing.T, c *clinic) {
-			damage(t, c, "owner.", 0)
-		},
-		want: []string{
-			"error damaged-row",
-			"error orphan-segments",
-		}, says: "owner.", mends: "distributor status",
+		name:  "segments without an owner",
+		plant: func(t *testing.T, c *clinic) { damage(t, c, "owner.", 0) },
+		want:  []string{"error damaged-row", "error orphan-segments"}, says: "owner.", mends: "distributor status",
 	},
 	{
 		name: "messages of no map",
@@ -377,10 +372,11 @@ var faults = []fault{
 	{
 		name: "a processor of another version that reads the same",
 		plant: func(_ *testing.T, c *clinic) {
-			c.join("other", cluster.Options{Version: "v9.0.0"})
+			c.join("newer", cluster.Options{Version: "v9.0.0+0123456789ab"})
+			c.join("older", cluster.Options{Version: "v8.0.0"})
 			time.Sleep(2 * time.Minute)
 		},
-		want: []string{"warning mixed-formats p00"}, says: "v9.0.0", mends: "status",
+		want: []string{"warning mixed-formats older"}, says: "v9.0.0", mends: "status",
 	},
 	{
 		name:  "a row that a newer version has written",

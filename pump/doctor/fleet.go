@@ -188,21 +188,6 @@ func (c *checkup) processors(s *status.Status, v *cluster.View, live int) {
 	}
 }
 
-// settings tells of processes that do not have the settings of the workload in force, although they
-// have had the time between two looks.
-func (c *checkup) settings(v *cluster.View) {
-	if behind := v.Behind(); len(behind) > 0 {
-		c.find(CheckSettings, Warning, setup.SomeOf(behind, 4), c.command("distributor workload set"),
-			"settings of the workload are not in force in %d processes, which are of an older version, "+
-				"or have not looked for two beats", len(behind))
-	}
-	_, unknown, err := setup.WithSettings(queues.Values{}, v.Workload.Settings)
-	if len(unknown) > 0 || err != nil {
-		c.find(CheckSettings, Warning, setup.SomeOf(unknown, 4), "distributor version",
-			"settings of the workload are of a newer version than this program")
-	}
-}
-
 // grown tells what a second look shows beside the first.
 func (c *checkup) grown(first, second look) {
 	seconds := second.status.Time.Sub(first.status.Time).Seconds()

@@ -8,9 +8,25 @@ import (
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/internal/logs"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/setup"
 )
+
+// settings tells of processes that do not have the settings of the workload in force, although they
+// have had the time between two looks.
+func (c *checkup) settings(v *cluster.View) {
+	if behind := v.Behind(); len(behind) > 0 {
+		c.find(CheckSettings, Warning, setup.SomeOf(behind, 4), c.command("distributor workload set"),
+			"settings of the workload are not in force in %d processes, which are of an older version, "+
+				"or have not looked for two beats", len(behind))
+	}
+	_, unknown, err := setup.WithSettings(queues.Values{}, v.Workload.Settings)
+	if len(unknown) > 0 || err != nil {
+		c.find(CheckSettings, Warning, setup.SomeOf(unknown, 4), "distributor version",
+			"settings of the workload are of a newer version than this program")
+	}
+}
 
 // versions tells of live processes of different versions, be the formats that they read the same:
 // what only one of them knows is not held by the other.
@@ -18,7 +34,7 @@ func (c *checkup) versions(v *cluster.View, silent []string) {
 	var first *cluster.Member
 	for i := range v.Members {
 		switch m := &v.Members[i]; {
-		case m.Err != nil || slices.Contains(silent, m.Instance):
+		case m.Err != nil || slices.Contains(silent, m.Instance), m.Version == logs.Unknown:
 		case first == nil:
 			first = m
 		case !logs.SameRevision(m.Version, first.Version):

@@ -155,9 +155,9 @@ func (b *beside) plantEnvelope() (undo func()) {
 	}
 }
 
-// TestAnOlderVersionWorksOnWhatANewerOneUses has today's programs use what the other version does
-// not know: settings, limits by key, results. Its commands work, and no task is lost or done twice;
-// what docs/formats.md says is lost, is.
+// TestAnOlderVersionWorksOnWhatANewerOneUses has today's programs use what the other version may not
+// know: settings, limits by key, results. No task is lost or done twice, and its commands work. What
+// becomes of settings and results it logs.
 func TestAnOlderVersionWorksOnWhatANewerOneUses(t *testing.T) {
 	b, _ := besideOlder(t)
 	const tasks = 200

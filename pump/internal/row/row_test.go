@@ -180,30 +180,6 @@ func TestEveryAttemptOfAWriteIsTheSame(t *testing.T) {
 	})
 }
 
-func TestARowOfANewerFormatIsRefusedAndADamagedOneIsNotOverwritten(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := testkit.NewServer()
-		client := server.Client("me")
-		r := numberRow(client)
-		for name, props := range map[string]map[string]any{
-			"newer":      {row.FormatProperty: int64(2), "N": int64(1)},
-			"no format":  {"N": int64(1)},
-			"wrong type": {row.FormatProperty: int64(1), "N": "one"},
-		} {
-			w := storage.Write{
-				Mode:   storage.Upsert,
-				Entity: storage.Entity{Partition: "p", Row: "number", Properties: props},
-			}
-			if _, err := client.Write(t.Context(), w); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := r.MustRead(t.Context()); !errors.Is(err, row.ErrCorrupt) {
-				t.Errorf("%s: %v", name, err)
-			}
-		}
-	})
-}
-
 func TestReadingGivesUpAfterAMinuteOrWithTheContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := testkit.NewServer().Client("me")
