@@ -3,6 +3,7 @@ package azsim
 import (
 	"cmp"
 	"crypto/sha512"
+	"crypto/tls"
 	"encoding/base64"
 	"fmt"
 	"log/slog"
@@ -60,6 +61,9 @@ type Config struct {
 
 	// Public lets Listen take addresses other than loopback.
 	Public bool
+
+	// TLS has Listen serve https with its certificates. nil: http.
+	TLS *tls.Config
 
 	// Log gets one debug record for each request. nil: no log.
 	Log *slog.Logger
