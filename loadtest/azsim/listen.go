@@ -197,9 +197,10 @@ func (srv *Server) ConnectionStringAt(host, account string) string {
 	if key == "" {
 		return ""
 	}
-	return "DefaultEndpointsProtocol=" + srv.scheme() + ";AccountName=" + account + ";AccountKey=" + key +
-		";QueueEndpoint=" + srv.at(srv.queue, host, account) +
-		";TableEndpoint=" + srv.at(srv.table, host, account) + ";BlobEndpoint=" + srv.at(srv.blob, host, account)
+	return "DefaultEndpointsProtocol=" + srv.scheme() + ";AccountName=" + account +
+		";AccountKey=" + key + ";QueueEndpoint=" + srv.at(srv.queue, host, account) +
+		";TableEndpoint=" + srv.at(srv.table, host, account) +
+		";BlobEndpoint=" + srv.at(srv.blob, host, account)
 }
 
 // Close stops serving and breaks the connections that are open. What the

@@ -1,7 +1,6 @@
 package azsim
 
 import (
-	"cmp"
 	"crypto/sha512"
 	"crypto/tls"
 	"encoding/base64"
@@ -45,9 +44,6 @@ type Config struct {
 	// PopReceiptMismatch answers a well-formed but superseded pop receipt with 400
 	// PopReceiptMismatch, as Azurite does, instead of Azure's 404 MessageNotFound.
 	PopReceiptMismatch bool
-
-	// TableLatency stands in the place of Latency for the Table service. 0: Latency.
-	TableLatency time.Duration
 
 	// CountPartitions has PartitionLoads count the entities of every partition.
 	CountPartitions bool
@@ -102,7 +98,7 @@ func New(c Config) *Sim {
 		c.BeingDeleted = 30 * time.Second
 	}
 	s := &Sim{config: c, accounts: make(map[string]*account, len(c.Accounts))}
-	s.SetLatency(Latency{Queue: c.Latency, Table: cmp.Or(c.TableLatency, c.Latency)})
+	s.SetLatency(Latency{Queue: c.Latency, Table: c.Latency})
 	for _, ac := range c.Accounts {
 		if s.accounts[ac.Name] != nil {
 			panic(fmt.Sprintf("azsim: account %q is configured twice", ac.Name))

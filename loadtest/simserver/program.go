@@ -202,9 +202,9 @@ func (p *Program) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&p.config, "write-config", "", "write a configuration for both binaries to `FILE`")
 	flags.StringVar(&p.listen, "listen", "127.0.0.1",
 		"the `ADDRESS` to listen on; 0.0.0.0: for everybody, the admin endpoint included")
-	flags.StringVar(&p.cert, "cert", "",
+	flags.StringVar(&p.cert, "tls-cert", "",
 		"serve https with the certificate in `FILE`, as tokens of Entra need it")
-	flags.StringVar(&p.key, "key", "", "the `FILE` with the key of --cert; both are PEM")
+	flags.StringVar(&p.key, "tls-key", "", "the `FILE` with the key of --tls-cert; both are PEM")
 	flags.IntVar(&p.queuePort, "queue-port", 0, "the port of the queue service (default: a free one)")
 	flags.IntVar(&p.tablePort, "table-port", 0, "the port of the table service (default: a free one)")
 	flags.IntVar(&p.blobPort, "blob-port", 0, "the port of the blob service (default: a free one)")
@@ -233,7 +233,7 @@ func (p *Program) start() (*Served, *Admin, error) {
 	if p.cert != "" || p.key != "" {
 		pair, err := tls.LoadX509KeyPair(p.cert, p.key)
 		if err != nil {
-			return nil, nil, usage("--cert, --key: %w; give two files of PEM", err)
+			return nil, nil, usage("--tls-cert, --tls-key: %w; give two files of PEM", err)
 		}
 		p.TLS = &tls.Config{Certificates: []tls.Certificate{pair}}
 	}
