@@ -10,7 +10,7 @@ PROMTOOL   = github.com/prometheus/prometheus/cmd/promtool@v0.316.0
 AZURITE    = pump/storage/storagetest/azurite
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test verify test-race play chaos simulate mutants windows limits lint docs-metrics docs-commands check-alerts fmt vuln fuzz bench soak cover deb release api before package-test service-test first-hour azurite azure azure-try e2e-page e2e-report clean
+.PHONY: help build run test verify test-race play chaos simulate mutants windows limits lint docs-metrics docs-commands check-alerts fmt vuln fuzz bench soak cover deb release api before package-test service-test first-hour azurite azure azure-try suites e2e-page e2e-report clean
 
 # The word behind ## is the group under which help lists a goal, or play.
 goals = sed -n "s/^\(play-\)*\([a-z0-9-]*\):.*\#\#$(1) /  make $(2)\2@/p" Makefile | awk -F @ '{ printf "%-$(3)s %s\n", $$1, $$2 }'
@@ -186,6 +186,9 @@ azure: build ##use try the pump on accounts of Azure that QUEUEPUMP_AZURE_1 to _
 
 azure-try: azurite ##prove try make azure itself, all of it: on the simulator and on Azurite (six minutes)
 	$(GO) test ./pump/internal/processtest -count 1 -v -timeout 1h -run '^TestTheTrialOfAccounts' -azure.full
+
+suites: build azurite ##prove run the live tests of Azure's clients on azsim in another network, and measure azsim (six minutes; root, iproute2; it says what is missing)
+	loadtest/azsim/suites/run.sh bin/azsim $(AZURITE)/node_modules out/suites
 
 lint: ##develop vet (also for Windows and macOS), staticcheck, gofumpt
 	$(GO) vet ./...

@@ -12,7 +12,7 @@ const never = math.MaxInt64
 // mutex guards everything except text, whose bytes never change (an update puts another slice).
 type message struct {
 	id       guid
-	text     []byte // decoded, as the client meant it
+	text     string // decoded, as the client meant it; not a part of the body, which is longer
 	plain    bool   // text needs no escaping and no checking: rendering is a copy
 	inserted int64
 	expires  int64

@@ -190,7 +190,7 @@ func (r *request) checkAccountScope(op *operation, t sasToken) *reply {
 }
 
 func (r *request) checkServiceScope(op *operation, t sasToken) *reply {
-	if op.object == "" { // a service SAS is for one queue or table
+	if op.object == "" || op.permission == "" { // it is for what lies in one queue or table
 		return r.refused("AuthorizationFailure")
 	}
 	if r.service == tableService {
