@@ -1,6 +1,7 @@
 package azsim
 
 import (
+	"cmp"
 	"encoding/base64"
 	"fmt"
 	"maps"
@@ -200,10 +201,7 @@ func (c *blobContainer) get(r *request, name string) reply {
 		return r.fail(http.StatusNotFound, "BlobNotFound", "")
 	}
 	h, body, status := b.header(), b.body, http.StatusOK
-	text := r.header.Get("X-Ms-Range")
-	if text == "" {
-		text = r.header.Get("Range")
-	}
+	text := cmp.Or(r.header.Get("X-Ms-Range"), r.header.Get("Range"))
 	if from, to, ok := readRange(text); ok {
 		size := int64(len(body))
 		if from >= size {

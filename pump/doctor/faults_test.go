@@ -278,7 +278,7 @@ var faults = []fault{
 	{
 		name: "segments without an owner",
 		plant: func(t *testing.T, c *clinic) {
-			damage(t, c, "owner.")
+			damage(t, c, "owner.", 0)
 		},
 		want: []string{
 			"error damaged-row",
@@ -374,6 +374,16 @@ var faults = []fault{
 		want: []string{"warning mixed-formats old"}, says: fmt.Sprintf("format 1 and of format %d", codec.Version), mends: "restart",
 	},
 	{
+		name:  "a processor of another version that reads the same",
+		plant: func(_ *testing.T, c *clinic) { c.join("other", cluster.Options{Version: "v9.0.0"}); time.Sleep(2 * time.Minute) },
+		want:  []string{"warning mixed-formats p00"}, says: "v9.0.0", mends: "status",
+	},
+	{
+		name:  "a row that a newer version has written",
+		plant: func(t *testing.T, c *clinic) { damage(t, c, "owner.", 99); time.Sleep(2 * time.Minute) },
+		want:  []string{"error mixed-formats", "error orphan-segments"}, says: "use a newer one", mends: "distributor version",
+	},
+	{
 		name: "a process of a newer version",
 		plant: func(t *testing.T, c *clinic) {
 			_, err := c.Table().
@@ -412,11 +422,11 @@ var faults = []fault{
 }
 
 // damage makes rows of the cluster unreadable.
-func damage(t *testing.T, c *clinic, prefix string) {
+func damage(t *testing.T, c *clinic, prefix string, format int64) {
 	t.Helper()
 	for e, err := range c.Table().Query(t.Context(), storage.Query{Partition: c.Cfg.Workload, From: prefix, To: prefix + "~"}) {
 		must(t, err)
-		e.Properties = map[string]any{"Format": int64(99)}
+		e.Properties = map[string]any{"Format": format}
 		if _, err := c.Table().Write(t.Context(), storage.Write{Mode: storage.Upsert, Entity: e}); err != nil {
 			t.Fatal(err)
 		}

@@ -14,11 +14,13 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/internal/logs"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/accounts"
 	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/internal/workload"
@@ -252,6 +254,24 @@ func (c *checkup) settings(v *cluster.View) {
 	}
 }
 
+// versions tells of live processes of different versions, be the formats that they read the same:
+// what only one of them knows is not held by the other.
+func (c *checkup) versions(v *cluster.View, silent []string) {
+	var first *cluster.Member
+	for i := range v.Members {
+		switch m := &v.Members[i]; {
+		case m.Err != nil || slices.Contains(silent, m.Instance):
+		case first == nil:
+			first = m
+		case !logs.SameRevision(m.Version, first.Version):
+			c.find(CheckFormats, Warning, m.Instance, c.command("distributor status")+" --json",
+				"processes of version %s and of version %s are at work: switch on nothing that is new before "+
+					"all are of the newer one", m.Version, first.Version)
+			return
+		}
+	}
+}
+
 // formats tells of processes of different versions, as far as that matters: the format of envelopes
 // that each reads, and rows that this version cannot read.
 func (c *checkup) formats(v *cluster.View, silent []string) {
@@ -294,7 +314,12 @@ func (c *checkup) formats(v *cluster.View, silent []string) {
 			newest,
 		)
 	}
+	c.versions(v, silent)
 	for _, err := range damaged {
+		if _, newer := errors.AsType[*row.NewerFormat](err); newer {
+			c.find(CheckFormats, Error, "", "distributor version", "%v", err)
+			continue
+		}
 		c.find(CheckRows, Error, "", c.command("distributor status"), "%v", err)
 	}
 }

@@ -61,17 +61,14 @@ func (r viewReader) mustRead(ctx context.Context) (*View, error) {
 }
 
 // mustReadRows is MustRead, and gives the rows too.
-func (r viewReader) mustReadRows(ctx context.Context) (*View, []storage.Entity, error) {
-	for attempt := 1; ; attempt++ {
-		v, rows, err := r.readRows(ctx, nil)
-		if err == nil || ctx.Err() != nil || !row.MayRetry(err) {
-			return v, rows, err
-		}
-		row.DrawOf(r.table).Pause(ctx, r.workload+"/view", attempt, r.timeout/5, err)
-		if ctx.Err() != nil {
-			return nil, nil, err
-		}
-	}
+func (r viewReader) mustReadRows(
+	ctx context.Context,
+) (v *View, rows []storage.Entity, err error) {
+	err = row.Retry(ctx, r.table, r.workload+"/view", r.timeout/5, func() (err error) {
+		v, rows, err = r.readRows(ctx, nil)
+		return err
+	})
+	return v, rows, err
 }
 
 // readRows asks once, after before was read, which is nil for the first time.

@@ -31,19 +31,17 @@ func After(key string) string { return key + "-" }
 // patience is over. Without the table it gives no rows.
 func MustFind(
 	ctx context.Context, t storage.Table, q storage.Query, most int,
-) ([]storage.Entity, error) {
+) (found []storage.Entity, err error) {
 	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
-	for attempt := 1; ; attempt++ {
-		found, err := findRows(ctx, t, q, most)
-		switch {
-		case NoTable(err):
-			return nil, nil
-		case err == nil || ctx.Err() != nil || !MayRetry(err):
-			return found, err
-		}
-		DrawOf(t).Pause(ctx, q.Partition, attempt, RequestTimeout/5, err)
+	err = Retry(ctx, t, q.Partition, RequestTimeout/5, func() (err error) {
+		found, err = findRows(ctx, t, q, most)
+		return err
+	})
+	if NoTable(err) {
+		return nil, nil
 	}
+	return found, err
 }
 
 func findRows(

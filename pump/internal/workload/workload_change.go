@@ -104,13 +104,10 @@ func ServerTime(
 	c := row.ServerClock{Table: t, Partition: workload, Timeout: row.RequestTimeout}
 	ctx, cancel := context.WithTimeout(ctx, row.Patience)
 	defer cancel()
-	for attempt := 1; ; attempt++ {
+	err = row.Retry(ctx, t, workload+"/"+row.ClockKey, row.RequestTimeout/5, func() (err error) {
 		server, local, err = c.Read(ctx)
-		if err == nil || ctx.Err() != nil || !row.MayRetry(err) {
-			break
-		}
-		row.DrawOf(t).Pause(ctx, workload+"/"+row.ClockKey, attempt, row.RequestTimeout/5, err)
-	}
+		return err
+	})
 	if err == nil && server.IsZero() {
 		err = fmt.Errorf("workload %q: the clock row has no time", workload)
 	}

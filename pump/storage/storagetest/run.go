@@ -33,8 +33,7 @@ type Harness struct {
 	Clean bool
 
 	// Prefix begins the names of queues, tables and the container: a lower-case letter, then those and
-	// digits.
-	// Without one they begin with a q and a random part.
+	// digits. Without one they begin with a q and a random part.
 	Prefix string
 
 	// Ended is told how each case ended, with an empty text if it passed. It may be nil.
@@ -349,6 +348,40 @@ func (c *C) lapsed(q storage.Queue) storage.Message {
 	m := c.get(q, time.Second)
 	c.await("the visibility to end", func() bool { return c.visible(q) == 1 })
 	return m
+}
+
+// errOf is the error of a call whose result does not matter.
+func errOf[T any](_ T, err error) error { return err }
+
+// write makes a write that must succeed.
+func (c *C) write(t storage.Table, w storage.Write) storage.ETag {
+	etag, err := t.Write(c.ctx, w)
+	c.must(err)
+	return etag
+}
+
+// rows are those of a query, which must succeed.
+func (c *C) rows(t storage.Table, q storage.Query) []storage.Entity {
+	all, err := collect(t.Query(c.ctx, q))
+	c.must(err)
+	return all
+}
+
+// sending counts the requests from now on, until sent says how many there must have been.
+func (c *C) sending() (sent func(want int)) {
+	before := c.Wire.Requests()
+	return func(want int) {
+		if n := c.Wire.Requests() - before; n != want {
+			c.Errorf("%d requests were made, want %d", n, want)
+		}
+	}
+}
+
+// expect says what is wrong if another number of messages is visible.
+func (c *C) expect(q storage.Queue, want int, wrong string) {
+	if n := c.visible(q); n != want {
+		c.Errorf(wrong, n)
+	}
 }
 
 // visible counts the visible messages, up to 32.
