@@ -53,7 +53,7 @@ var errNotConfigured = errors.New(`no account is named. Set
 
 and in the same way QUEUEPUMP_AZURE_2 to _9 for more accounts. Optional:
 
-  QUEUEPUMP_AZURE_1_TABLE, _BLOB    the address of that service, if it is not as that of queues
+  QUEUEPUMP_AZURE_1_TABLE, _BLOB    that service's address, if not .table. or .blob. for .queue.
   QUEUEPUMP_AZURE_SERVICE_VERSION   a version such as 2019-07-07, for clouds that know no newer one
 
 Use accounts that are there for such things: their limits are shared with whatever else uses them.
