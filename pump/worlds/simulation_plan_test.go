@@ -152,7 +152,7 @@ type simStep struct {
 var simPoints = []string{"put", "get", "renew", "replace", "delete", "read", "write", "transact", "query", "effect"}
 
 // simSteps are requests that are told by what they do. Plans of seeds do not have them.
-var simSteps = []string{"checkpoint", "seal", "break", "commit", "poison", "mark", "drop", "object", "index", "sweep"}
+var simSteps = []string{"checkpoint", "seal", "break", "commit", "poison", "mark", "drop", "object", "note", "index", "sweep"}
 
 func newSimPlan() *simPlan {
 	return &simPlan{

@@ -49,7 +49,7 @@ func (g *simSeeded) keepsResults() {
 	}
 	for range 1 + g.roll(4) {
 		name, at := []string{"p1", "p2"}[g.roll(2)], g.seconds(4, 50)
-		point := []string{"object", "object", "commit", "index", "delete"}[g.roll(5)]
+		point := []string{"object", "object", "commit", "note", "index", "delete"}[g.roll(6)]
 		g.step(simStep{at: at, verb: "crash", who: name, after: g.roll(2) == 0, point: point, nth: 1 + g.roll(6)})
 		g.step(simStep{at: at + g.seconds(5, 40), verb: "restart", who: name})
 	}

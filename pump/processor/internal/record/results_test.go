@@ -15,10 +15,13 @@ import (
 	"github.com/queuepump/queuepump/pump/accounts"
 	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/results"
+	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/processor"
 	"github.com/queuepump/queuepump/pump/runs"
+	"github.com/queuepump/queuepump/pump/storage"
 )
 
 var kept = processor.Options{Results: true}
@@ -308,4 +311,54 @@ func TestObjectsGoWithTheLastOfTheirRuns(t *testing.T) {
 		}
 		p.End()
 	})
+}
+
+// A closer that dies in the midst of a sweep, of objects or of rows, leaves the rest to the next one. What
+// a kept run needs stays.
+func TestASweepThatIsCutShortIsEndedByTheNext(t *testing.T) {
+	for _, c := range []struct {
+		spec workload.Spec
+		cut  azsim.Rule
+		left bool // some objects, not all
+	}{
+		{testworld.Once, azsim.Rule{Fault: azsim.FailBefore, Operations: []string{"DeleteBlob"}, Skip: 2}, true},
+		{testworld.Once, azsim.Rule{Fault: azsim.AnswerLost, Operations: []string{"DeleteBlob"}, Skip: 2}, true},
+		{testworld.Plain, azsim.Rule{Fault: azsim.FailBefore, Partition: "work.results", Operations: []string{"Batch", "DeleteEntity"}}, false},
+	} {
+		testworld.In(t, c.spec, 2, 1, nil, func(t *testing.T, w *testworld.World) {
+			w.Cfg.Retention = 4 * time.Hour
+			var r ran
+			p := testworld.Begun(w, processor.New, "p", r.answers("p"), kept)
+			runOf := func(print string) (id pump.RunID, objectsMore int) {
+				before := objects(w)
+				testworld.Ran(w, distributor.New, "d"+print, &testworld.ListSource{Print: print, N: 150, Pace: 50 * time.Millisecond}, distributor.Options{SealAge: time.Second})
+				w.Within(time.Minute, "all is done", func() bool { return w.Left() == 0 })
+				time.Sleep(time.Minute)
+				return w.Newest(), objects(w) - before
+			}
+			old, early := runOf("a")
+			time.Sleep(2 * time.Hour)
+			run, late := runOf("b")
+			c.cut.Instance = "p"
+			cut := w.Sim.Inject(c.cut)
+			for cut.Hits() == 0 && time.Since(w.RunRow(run).Ended) < 3*time.Hour+45*time.Minute {
+				time.Sleep(5 * time.Second)
+			}
+			w.Crash("p")
+			if n := objects(w) - late; cut.Hits() == 0 || early < 4 || c.left && (n <= 0 || n >= early) || !c.left && n > 0 {
+				t.Fatalf("%d of %d objects of run %v are left when the sweep is cut short", n, early, old)
+			}
+			q := testworld.Begun(w, processor.New, "q", r.answers("q"), kept)
+			w.Within(30*time.Minute, "the rest is swept", func() bool { return objects(w) == late })
+			time.Sleep(time.Minute)
+			found, err := row.MustFind(t.Context(), w.Table(), storage.Query{Partition: results.Partition("work"), From: old.String(), To: old.String() + "~"}, -1)
+			if err != nil || len(found) > 0 {
+				t.Errorf("rows are left: %v, %v", found, err)
+			}
+			expectResults(w, run, 150)
+			q.End()
+			p.Stop()
+			<-p.Done
+		})
+	}
 }
