@@ -50,7 +50,11 @@ func (g *simSeeded) keepsResults() {
 	for range 1 + g.roll(4) {
 		name, at := []string{"p1", "p2"}[g.roll(2)], g.seconds(4, 50)
 		point := []string{"object", "object", "commit", "note", "index", "delete"}[g.roll(6)]
-		g.step(simStep{at: at, verb: "crash", who: name, after: g.roll(2) == 0, point: point, nth: 1 + g.roll(6)})
+		nth := 1 + g.roll(6)
+		if point == "index" || point == "note" {
+			nth = 1 // there are few
+		}
+		g.step(simStep{at: at, verb: "crash", who: name, after: g.roll(2) == 0, point: point, nth: nth})
 		g.step(simStep{at: at + g.seconds(5, 40), verb: "restart", who: name})
 	}
 	for range g.roll(4) {
