@@ -171,6 +171,7 @@ func (c screen) runs(w io.Writer, s *status.Status, now time.Time) {
 		note := notes(
 			r.Name, r.Note, some(poison, "quarantined"), some(r.Failed, "failed"),
 			some(r.Retried, "retried"), some(r.Duplicates, "twice"), some(r.Skipped, "skipped"),
+			some(r.Results, fmt.Sprintf("results, %.1f MiB", float64(r.ResultBytes)/(1<<20))),
 		)
 		t.Add(shortRun(r.ID), plain(r.State), plain(r.Mode), timeText(r.Started, now),
 			sent, handled, done, left, percent, note)

@@ -14,6 +14,7 @@ import (
 	"github.com/queuepump/queuepump/pump/doctor"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
+	"github.com/queuepump/queuepump/pump/internal/results"
 	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -89,7 +90,7 @@ var faults = []fault{
 	{
 		name: "an account that refuses blobs, where blobs are kept",
 		plant: func(_ *testing.T, c *clinic) {
-			c.o.Containers = []string{"test-bodies"}
+			c.o.Results = true
 			c.Sim.Inject(azsim.Rule{Account: "accountb", Service: "blob", Operations: []string{"PutBlob"}, Fault: azsim.Answer, Status: 403, Code: "AuthorizationPermissionMismatch"})
 		},
 		want: []string{"error rights accountb"}, says: "put blobs", mends: "Storage Blob Data Contributor",
@@ -209,6 +210,17 @@ var faults = []fault{
 		want: []string{
 			"warning private-endpoint accountb",
 		}, says: "queue service has a private address (10.1.2.3)", mends: "getent hosts",
+	},
+	{
+		name: "private endpoints for all services but blobs, where results are kept",
+		plant: func(t *testing.T, c *clinic) {
+			c.names[queueB], c.names[tableB] = at("10.1.2.3", queueB), at("10.1.2.4", tableB)
+			last := map[pump.RunID]results.Ref{{1}: {Account: "accountb", Writer: 1, Number: 1}}
+			if err := results.Note(t.Context(), c.Table(), c.Cfg.Workload, 1, last); err != nil {
+				t.Fatal(err)
+			}
+		},
+		want: []string{"warning private-endpoint accountb"}, says: "its blob service a public one", mends: "getent hosts",
 	},
 	{
 		name: "a private endpoint whose zone is not linked",

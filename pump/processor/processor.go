@@ -51,7 +51,10 @@ type Summary struct {
 	Duplicates int64 `json:"duplicates"`
 	Recorded   int64 `json:"recorded"` // tasks whose end was recorded in the ledger
 	Commits    int64 `json:"commits"`  // writes to the ledger
-	// Objects of results were put; ObjectsRefused were put elsewhere, or later.
+	// Results are kept ones, of ResultBytes, which are not compressed. Objects of them were put;
+	// ObjectsRefused were put elsewhere, or later.
+	Results        int64 `json:"results,omitempty"`
+	ResultBytes    int64 `json:"resultBytes,omitempty"`
 	Objects        int64 `json:"objects,omitempty"`
 	ObjectsRefused int64 `json:"objectsRefused,omitempty"`
 	Foreign        int64 `json:"foreign"` // messages that no distributor made
@@ -364,6 +367,7 @@ func (r *run) summary() Summary {
 		Duplicates: c.Duplicates.Load(), Dropped: c.Dropped.Load(),
 		Foreign: c.Foreign.Load(), Passed: c.Passed.Load(), Forwarded: c.Forwarded.Load(),
 		Split: c.Split.Load(), Lost: c.Lost.Load(),
+		Results: c.Results.Load(), ResultBytes: c.ResultBytes.Load(),
 		Objects: c.Objects.Load(), ObjectsRefused: c.ObjectsRefused.Load(),
 		Envelopes: c.Envelopes.Load(), Recorded: c.Recorded.Load(), Commits: c.Commits.Load(),
 		Seconds: r.gate.working(r.Began).Seconds(),
