@@ -99,7 +99,7 @@ func New(c pump.Config, h pump.Handler, o Options) (*Processor, error) {
 	if o, err = o.withDefaults(); err != nil {
 		return nil, err
 	}
-	if err := o.checkPerKey(cfg.Segments == pump.Shared); err != nil {
+	if err := setup.CheckPerKey(o.PerKey, cfg.Segments == pump.Shared); err != nil {
 		return nil, err
 	}
 	given := setup.ValuesOf(&c)
@@ -275,7 +275,7 @@ func (r *run) connect(ctx context.Context) error {
 	if err := setup.SpecOf(r.Cfg).Check(r.Workload); err != nil {
 		return err
 	}
-	if err := r.o.checkPerKey(r.Workload.Shared); err != nil {
+	if err := setup.CheckPerKey(r.o.PerKey, r.Workload.Shared); err != nil {
 		return err
 	}
 	if err := r.start.refuseRival(ctx, r.endRun); err != nil {
