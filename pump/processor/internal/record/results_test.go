@@ -20,6 +20,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/processor"
+	"github.com/queuepump/queuepump/pump/quarantine"
 	"github.com/queuepump/queuepump/pump/runs"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -361,4 +362,33 @@ func TestASweepThatIsCutShortIsEndedByTheNext(t *testing.T) {
 			<-p.Done
 		})
 	}
+}
+
+// A task may be redriven when its run is closed, and its index written: its result is read too.
+func TestTheResultOfARedrivenTaskIsThereAfterTheIndex(t *testing.T) {
+	testworld.In(t, testworld.Once, 1, 2, nil, func(t *testing.T, w *testworld.World) {
+		var r ran
+		mended := false
+		p := testworld.Begun(w, processor.New, "p", pump.HandlerFunc(func(ctx context.Context, task *pump.Task) error {
+			if task.N == 0 && task.Segment%4 == 0 && !mended {
+				return pump.Reject(testworld.ErrFlop)
+			}
+			return r.answers("p").Handle(ctx, task)
+		}), kept)
+		w.Settled(1)
+		run := testworld.Distributed(w, distributor.New, 200)
+		w.Within(5*time.Minute, "it is closed", func() bool { return w.RunRow(run.ID).State == workload.RunClosed })
+		time.Sleep(3 * time.Minute) // its index is written
+		of, _ := resultsOf(w, run.ID)
+		q, err := quarantine.Open(t.Context(), w.Operator())
+		proof.Must(t, err)
+		mended = true
+		proof.Must(t, q.Redrive(t.Context(), quarantine.Filter{}, quarantine.Options{}, func(quarantine.Outcome) bool { return true }))
+		time.Sleep(3 * time.Minute)
+		if len(of) == 200 {
+			t.Error("nothing was in quarantine")
+		}
+		expectResults(w, run.ID, 200)
+		p.End()
+	})
 }
