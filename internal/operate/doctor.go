@@ -28,8 +28,8 @@ func doctorCommand() *cobra.Command {
 		Long: `Find what is wrong, from this machine: the configuration, and whether it is what the
 workload was made with; the credentials and rights of each account, tried on a queue
 and a row of the command's own, which it removes, and on a blob if results are kept;
-this machine's clock against the accounts'; what the names of the accounts resolve to; the admin ports of the other
-processes; budgets that are cut; processors that are more than the queues; segments
+this machine's clock against the accounts'; what the names of the accounts resolve to;
+the admin ports of the other processes; budgets that are cut; processors that are more than the queues; segments
 without an owner; messages in queues of no map; a quarantine that grows; ledgers that
 are half full; processes of different versions; and with --out the room on a disk.
 

@@ -188,14 +188,8 @@ func (c *checkup) patientsSay() {
 		case shut:
 		case p.silent != nil && unnamed: // it cannot answer either
 		case p.silent != nil && storage.Is(p.silent, storage.Missing):
-			c.find(
-				CheckAccount,
-				Error,
-				name,
-				"az storage account show --name "+name,
-				"the account does not exist or is disabled: %v",
-				p.silent,
-			)
+			c.find(CheckAccount, Error, name, "az storage account show --name "+name,
+				"the account does not exist or is disabled: %v", p.silent)
 		case p.silent != nil:
 			c.find(CheckAccount, Error, name, c.ping(p), "the account does not answer: %v", p.silent)
 		default:
@@ -239,15 +233,9 @@ func (c *checkup) signature(p *patient) {
 	if ends.IsZero() || left >= azure.EndsSoon || p.everything {
 		return
 	}
-	c.find(
-		CheckCredentials,
-		Warning,
-		p.of.Name,
-		p.newSignature(),
-		"its shared access signature ends at %s, in %v",
-		ends.UTC().Format(time.RFC3339),
-		left.Round(time.Minute),
-	)
+	c.find(CheckCredentials, Warning, p.of.Name, p.newSignature(),
+		"its shared access signature ends at %s, in %v", ends.UTC().Format(time.RFC3339),
+		left.Round(time.Minute))
 }
 
 // ping shows whether the account's service can be reached.
@@ -270,18 +258,10 @@ func (p *patient) network() (shut bool) {
 		}
 	}
 	if in.host != "" && out.host != "" {
-		p.c.find(
-			CheckEndpoint,
-			Warning,
-			p.of.Name,
-			"getent hosts "+in.host+" "+out.host,
+		p.c.find(CheckEndpoint, Warning, p.of.Name, "getent hosts "+in.host+" "+out.host,
 			"its %s service has a private address (%s) and its %s service a public one (%s); "+
-				"a private endpoint is for one service only, so make one for each",
-			in.service,
-			in.Addresses[0].Unmap(),
-			out.service,
-			out.Addresses[0].Unmap(),
-		)
+				"a private endpoint is for one service only, so make one for each", in.service,
+			in.Addresses[0].Unmap(), out.service, out.Addresses[0].Unmap())
 		return false
 	}
 	for _, h := range p.resolved {
@@ -331,15 +311,7 @@ func (c *checkup) clocks() {
 	if worst.off < 0 {
 		way = "behind"
 	}
-	c.find(
-		CheckClock,
-		severity,
-		c.o.Host,
-		"timedatectl set-ntp true",
-		"the clock of this machine is %v %s that of %s: %s",
-		worst.off.Abs().Round(time.Second),
-		way,
-		setup.SomeOf(names, 4),
-		means,
-	)
+	c.find(CheckClock, severity, c.o.Host, "timedatectl set-ntp true",
+		"the clock of this machine is %v %s that of %s: %s", worst.off.Abs().Round(time.Second),
+		way, setup.SomeOf(names, 4), means)
 }

@@ -265,14 +265,8 @@ func (c *checkup) controlSays() {
 		return f.Severity == Error && (f.Subject == c.cfg.Control || f.Check == CheckClock)
 	}
 	if c.unread != nil && !slices.ContainsFunc(c.report.Findings, told) {
-		c.find(
-			CheckWorkload,
-			Error,
-			"",
-			c.command("distributor status"),
-			"nothing is known of the workload: %v",
-			c.unread,
-		)
+		c.find(CheckWorkload, Error, "", c.command("distributor status"),
+			"nothing is known of the workload: %v", c.unread)
 	}
 }
 

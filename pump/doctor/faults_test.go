@@ -215,10 +215,7 @@ var faults = []fault{
 		name: "private endpoints for all services but blobs, where results are kept",
 		plant: func(t *testing.T, c *clinic) {
 			c.names[queueB], c.names[tableB] = at("10.1.2.3", queueB), at("10.1.2.4", tableB)
-			last := map[pump.RunID]results.Ref{{1}: {Account: "accountb", Writer: 1, Number: 1}}
-			if err := results.Note(t.Context(), c.Table(), c.Cfg.Workload, 1, last); err != nil {
-				t.Fatal(err)
-			}
+			must(t, results.Note(t.Context(), c.Table(), c.Cfg.Workload, 1, map[pump.RunID]results.Ref{{1}: {Account: "accountb", Writer: 1, Number: 1}}))
 		},
 		want: []string{"warning private-endpoint accountb"}, says: "its blob service a public one", mends: "getent hosts",
 	},

@@ -116,15 +116,9 @@ func (c *checkup) pinned(ctx context.Context, w *workload.Workload) {
 	defer cancel()
 	rivals, _ := setup.Rivals(ctx, &c.cfg, w)
 	for _, r := range rivals {
-		c.find(
-			CheckWorkload,
-			Error,
-			r.Account,
-			c.command("distributor workload show"),
+		c.find(CheckWorkload, Error, r.Account, c.command("distributor workload show"),
 			"account %s has a second workload %q: each takes the other's messages for its own",
-			r.Account,
-			c.cfg.Workload,
-		)
+			r.Account, c.cfg.Workload)
 	}
 }
 
@@ -134,14 +128,8 @@ func (c *checkup) judge(l look) {
 	for _, a := range s.Accounts {
 		switch {
 		case a.State != accounts.Unused && !a.Configured:
-			c.find(
-				CheckUnconfigured,
-				Error,
-				a.Name,
-				"add it to "+c.o.Config,
-				"the workload uses the account, and %s does not have it",
-				c.o.Config,
-			)
+			c.find(CheckUnconfigured, Error, a.Name, "add it to "+c.o.Config,
+				"the workload uses the account, and %s does not have it", c.o.Config)
 		case a.State == accounts.Unused:
 			c.unused = append(c.unused, a.Name)
 		}
@@ -158,15 +146,9 @@ func (c *checkup) judge(l look) {
 	}
 	c.report.Processes = len(s.Instances) - len(silent)
 	if len(silent) > 0 {
-		c.find(
-			CheckSilent,
-			Warning,
-			setup.SomeOf(silent, 4),
-			c.command("distributor status"),
+		c.find(CheckSilent, Warning, setup.SomeOf(silent, 4), c.command("distributor status"),
 			"%d of %d processes are silent, so dead or cut off from the control account",
-			len(silent),
-			len(s.Instances),
-		)
+			len(silent), len(s.Instances))
 	}
 	c.processors(s, v, live)
 	c.handlers(s)
@@ -178,22 +160,10 @@ func (c *checkup) judge(l look) {
 		if u.Used >= 1 {
 			severity, means = Error, "tasks of further runs wait until others have ended"
 		}
-		c.find(
-			CheckLedger,
-			severity,
-			"",
-			c.command("distributor runs list"),
+		c.find(CheckLedger, severity, "", c.command("distributor runs list"),
 			"segment %d has %d of %d live runs, %d of %d pages and %d of %d bytes of records "+
-				"in its ledger: %s",
-			u.Segment,
-			u.Runs,
-			u.RunsMost,
-			u.Pages,
-			u.PagesMost,
-			u.Bytes,
-			u.BytesMost,
-			means,
-		)
+				"in its ledger: %s", u.Segment, u.Runs, u.RunsMost, u.Pages, u.PagesMost, u.Bytes,
+			u.BytesMost, means)
 	}
 }
 
@@ -215,25 +185,12 @@ func (c *checkup) processors(s *status.Status, v *cluster.View, live int) {
 	}
 	switch {
 	case live > active:
-		c.find(
-			CheckProcessors,
-			Warning,
-			"",
-			c.command("distributor accounts add NAME"),
+		c.find(CheckProcessors, Warning, "", c.command("distributor accounts add NAME"),
 			"%d processors are more than the %d queues: they share queues "+
-				"and put back each other's messages",
-			live,
-			active,
-		)
+				"and put back each other's messages", live, active)
 	case live == 0 && waiting > 0 && !atGate:
-		c.find(
-			CheckProcessors,
-			Warning,
-			"",
-			c.command("processor run --exec CMD"),
-			"no processor works, and %d messages wait",
-			waiting,
-		)
+		c.find(CheckProcessors, Warning, "", c.command("processor run --exec CMD"),
+			"no processor works, and %d messages wait", waiting)
 	}
 }
 
@@ -309,24 +266,14 @@ func (c *checkup) grown(first, second look) {
 	for _, a := range second.status.Accounts {
 		was := before[a.Name]
 		if was.Poison != nil && a.Poison != nil && *a.Poison > *was.Poison {
-			c.find(
-				CheckQuarantine,
-				Warning,
-				a.Name,
+			c.find(CheckQuarantine, Warning, a.Name,
 				c.command("distributor quarantine list --since 10m"),
 				"%d messages have come into quarantine within %.0f s, which has %d now",
-				*a.Poison-*was.Poison,
-				seconds,
-				*a.Poison,
-			)
+				*a.Poison-*was.Poison, seconds, *a.Poison)
 		}
 		if a.Throttled >= was.Throttled+fewThrottles {
-			c.throttled(
-				a.Name,
-				"%d requests were refused as too many within %.0f s",
-				a.Throttled-was.Throttled,
-				seconds,
-			)
+			c.throttled(a.Name, "%d requests were refused as too many within %.0f s",
+				a.Throttled-was.Throttled, seconds)
 		}
 	}
 	c.orphans(first, second)
@@ -384,17 +331,9 @@ func (c *checkup) orphans(first, second look) {
 	if changing {
 		severity, means = Warning, "that should pass within two leases after a processor came or died"
 	}
-	c.find(
-		CheckSegments,
-		severity,
-		"",
-		c.command("distributor status"),
-		"%d of %d segments have no live owner, such as %d: %s",
-		len(lost),
-		s.Segments,
-		lost[0],
-		means,
-	)
+	c.find(CheckSegments, severity, "", c.command("distributor status"),
+		"%d of %d segments have no live owner, such as %d: %s", len(lost), s.Segments, lost[0],
+		means)
 }
 
 // inventory compares the queues that exist with those of the map; nil: there is no map.
@@ -421,14 +360,10 @@ func (c *checkup) inventory(ctx context.Context, m *shardmap.Map) {
 			}
 			for _, queue := range mapped[a.Name] {
 				if !slices.Contains(names, queue) {
-					c.find(
-						CheckQueue,
-						Error,
-						a.Name+"/"+queue,
+					c.find(CheckQueue, Error, a.Name+"/"+queue,
 						"az storage queue create --account-name "+a.Name+" --name "+queue,
 						"the queue of the map is not there: its messages are lost, "+
-							"and what is sent to it goes to other queues",
-					)
+							"and what is sent to it goes to other queues")
 				}
 			}
 			var g errgroup.Group
@@ -460,13 +395,9 @@ func (c *checkup) inventory(ctx context.Context, m *shardmap.Map) {
 // foreignThere finds that a queue is missing that other programs should put into.
 func (c *checkup) foreignThere(ctx context.Context, a pump.Account, queue string) error {
 	if _, err := a.Storage.Queue(queue).Count(ctx); queues.NotThere(err) {
-		c.find(
-			CheckQueue,
-			Error,
-			a.Name+"/"+queue,
+		c.find(CheckQueue, Error, a.Name+"/"+queue,
 			"az storage queue create --account-name "+a.Name+" --name "+queue,
-			"the foreign queue is not there: nothing can be put into it, and processors make none",
-		)
+			"the foreign queue is not there: nothing can be put into it, and processors make none")
 	}
 	return nil
 }
@@ -486,12 +417,6 @@ func (c *checkup) unmapped(account, queue string, messages int64, used bool) {
 		mend = fmt.Sprintf("make a workload of more queues beside this one, or move them: "+
 			"az storage message get --account-name %s --queue-name %s", account, queue)
 	}
-	c.find(
-		CheckUnmapped,
-		Error,
-		account+"/"+queue,
-		mend,
-		"%d messages are in a queue that no map names, so no processor reads them",
-		messages,
-	)
+	c.find(CheckUnmapped, Error, account+"/"+queue, mend,
+		"%d messages are in a queue that no map names, so no processor reads them", messages)
 }

@@ -207,10 +207,8 @@ func costOf(service, operation string, n float64, list pump.Prices) float64 {
 
 // byKind puts requests of an unknown kind last in their service.
 func byKind(a, b MoneyRequests) int {
-	return cmp.Or(
-		strings.Compare(a.Service, b.Service),
-		strings.Compare(cmp.Or(a.Operation, "~"), cmp.Or(b.Operation, "~")),
-	)
+	return cmp.Or(strings.Compare(a.Service, b.Service),
+		strings.Compare(cmp.Or(a.Operation, "~"), cmp.Or(b.Operation, "~")))
 }
 
 // otherCurrency reports whether the process that samples the queues has prices in another currency.

@@ -177,7 +177,6 @@ func (w *simWorld) play(ctx context.Context) {
 	w.sumsAreSmall(ctx)
 	if w.recovers(ctx) && w.remembers(ctx) && w.runsEnd(ctx) && w.copiesAreKnown(ctx) && w.redrivesAreKnown(ctx) && w.unprovenEnd(ctx) {
 		w.check(ctx)
-		w.sweeps(ctx)
 		w.deletesAll(ctx)
 	}
 }

@@ -170,8 +170,8 @@ func WithSettings(
 	return v, unknown, err
 }
 
-// CheckSettings judges the settings that a workload would have after some names are changed. Shared:
-// its segments have no owners.
+// CheckSettings judges the settings that a workload would have after some names are changed.
+// Shared: its segments have no owners.
 func CheckSettings(
 	c *pump.Config, own queues.Values, changed []string, set workload.Settings, shared bool,
 ) error {
