@@ -29,9 +29,10 @@ func doctorCommand() *cobra.Command {
 workload was made with; the credentials and rights of each account, tried on a queue
 and a row of the command's own, which it removes, and on a blob if results are kept;
 this machine's clock against the accounts'; what the names of the accounts resolve to;
-the admin ports of the other processes; budgets that are cut; processors that are more than the queues; segments
-without an owner; messages in queues of no map; a quarantine that grows; ledgers that
-are half full; processes of different versions; and with --out the room on a disk.
+the admin ports of the other processes; budgets that are cut; processors that are more
+than the queues; segments without an owner; messages in queues of no map; a quarantine
+that grows; ledgers that are half full; processes of different versions; and with --out
+the room on a disk.
 
 It looks twice, a beat apart, so it takes some 6 s; where an account does not answer
 10 s at most. It prints nothing on standard output if nothing is wrong. Each finding

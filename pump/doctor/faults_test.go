@@ -131,12 +131,8 @@ var faults = []fault{
 	{
 		name: "a key of another account",
 		plant: func(t *testing.T, c *clinic) {
-			said := strings.Replace(
-				c.Sim.ConnectionString("accountb"),
-				c.Sim.Key("accountb"),
-				c.Sim.Key("accounta"),
-				1,
-			)
+			said := strings.Replace(c.Sim.ConnectionString("accountb"), c.Sim.Key("accountb"),
+				c.Sim.Key("accounta"), 1)
 			a, err := azure.Open(
 				azure.Options{ConnectionString: said, Transport: c.Sim.Transport().As("operator")},
 			)
