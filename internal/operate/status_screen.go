@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -57,6 +58,9 @@ func (c screen) head(w io.Writer, s *status.Status, now time.Time) {
 			fmt.Sprintf("map %d", s.MapVersion), If(!s.Shared, settled(s)))
 	}
 	about = Join(dot, about, some(s.Spilled, "spilled"))
+	for _, name := range slices.Sorted(maps.Keys(s.Settings)) {
+		about = Join(dot, about, plain(name+"="+s.Settings[name])+" is set")
+	}
 	if whole := Join(dot, name, about, at); about == "" || Width(whole) <= c.width {
 		c.wrap(w, "", whole)
 	} else {
