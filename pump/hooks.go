@@ -18,4 +18,7 @@ type Hooks struct {
 	// Ended is called when a handler has returned, with how many tasks it had, one or those of a
 	// batch, and for how long.
 	Ended func(tasks int, took time.Duration)
+	// Priced is called with the prices in force, when the process starts and when others are: those of
+	// the workload's settings or of the configuration.
+	Priced func(list Prices)
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 
-	"github.com/queuepump/queuepump/internal/admin"
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/internal/configfile"
 	"github.com/queuepump/queuepump/pump/distributor"
@@ -11,16 +10,12 @@ import (
 
 // reloads makes a distributor take what is new in its configuration on SIGHUP.
 func (f *runFlags) reloads(
-	console *cli.Console, file *configfile.File, port *admin.Server, d *distributor.Distributor,
+	console *cli.Console, file *configfile.File, d *distributor.Distributor,
 ) {
 	console.OnHangup(func() {
 		_ = f.service.Manager.Reload(func() error {
 			return console.Reload(f.config, file, f.service.Keys, func(now *configfile.File) error {
-				err := errors.Join(d.Reload(now.Config), f.page.Reload(now.Config))
-				if err == nil {
-					port.Reprice(now.Config.Prices)
-				}
-				return err
+				return errors.Join(d.Reload(now.Config), f.page.Reload(now.Config))
 			})
 		})
 	})

@@ -301,7 +301,7 @@ func (f *runFlags) distribute(
 	service.LimitMemory(ctx, d.Memory, f.source.RunsCommand(), console.Log)
 	port.ShowDistributor(d)
 	port.Also(f.service.Keys)
-	f.reloads(console, file, port, d)
+	f.reloads(console, file, d)
 	summary, err := service.Run(ctx, f.service, service.Distributor(d), d)
 	console.Done()
 	switch {

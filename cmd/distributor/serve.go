@@ -163,7 +163,7 @@ func (f *serveFlags) serve(
 	port.ShowSending(d, server.State)
 	port.Also(f.service.Keys)
 	port.Also(server)
-	f.reloads(console, file, port, d)
+	f.reloads(console, file, d)
 	summary, err := service.Run(ctx, f.service, service.Sending(server.State, d.Loops), server)
 	console.Log.Info("the server has ended", "run", summary.Run, "tasks", summary.Tasks,
 		"messages", summary.Envelopes)

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 
-	"github.com/queuepump/queuepump/internal/admin"
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/internal/configfile"
 	"github.com/queuepump/queuepump/pump/processor"
@@ -12,8 +11,7 @@ import (
 // reloads makes a processor take what is new in its configuration on SIGHUP, and open --out again,
 // if it can.
 func (f *runFlags) reloads(
-	console *cli.Console, file *configfile.File, port *admin.Server, p *processor.Processor,
-	reopen func(),
+	console *cli.Console, file *configfile.File, p *processor.Processor, reopen func(),
 ) {
 	console.OnHangup(func() {
 		if reopen != nil {
@@ -21,11 +19,7 @@ func (f *runFlags) reloads(
 		}
 		_ = f.service.Manager.Reload(func() error {
 			return console.Reload(f.config, file, f.service.Keys, func(now *configfile.File) error {
-				err := errors.Join(p.Reload(now.Config), f.page.Reload(now.Config))
-				if err == nil {
-					port.Reprice(now.Config.Prices)
-				}
-				return err
+				return errors.Join(p.Reload(now.Config), f.page.Reload(now.Config))
 			})
 		})
 	})

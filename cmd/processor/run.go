@@ -338,7 +338,7 @@ func (f *runFlags) process(
 	}
 	port.ShowProcessor(p)
 	port.Also(f.service.Keys)
-	f.reloads(console, file, port, p, h.reopen)
+	f.reloads(console, file, p, h.reopen)
 	summary, err := service.Run(ctx, f.service, service.Processor(p), p)
 	console.Done()
 	if err = cli.Explain(err, file); cli.IsMistake(err) {

@@ -121,13 +121,6 @@ func Open(o Options) (*Server, error) {
 	return s, nil
 }
 
-// Reprice has the metrics count requests with other prices from now on. A nil server does nothing.
-func (s *Server) Reprice(list pump.Prices) {
-	if s != nil {
-		s.metrics.counters.Reprice(list)
-	}
-}
-
 // Address is where others reach the port, host:port; empty without a port.
 func (s *Server) Address() string {
 	if s == nil {

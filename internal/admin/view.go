@@ -48,6 +48,7 @@ type head struct {
 	Ends         runs.Ends           `json:"ends"`
 	Ledger       *pump.LedgerStatus  `json:"ledger"`
 	Problems     []string            `json:"problems"`
+	Settings     map[string]string   `json:"settings"` // of workload set
 	Totals       totals              `json:"totals"`
 	Requests     int64               `json:"requests"`
 	// Old: the rows cannot be read now, and all is as it was at Time.
@@ -88,7 +89,7 @@ func headOf(s *status.Status, h Headline, failed bool) head {
 		Delivery: s.Delivery, Segments: s.Segments, Shared: s.Shared, MapVersion: s.MapVersion,
 		Settled: s.Settled, Spilled: s.Spilled, Unowned: len(s.Unowned), Distribution: s.Distribution,
 		Ends: s.Ends, Ledger: s.Ledger, Problems: s.Problems, Requests: s.Requests, Old: failed,
-		NotRead: s.NotRead, Version: version(),
+		NotRead: s.NotRead, Settings: s.Settings, Version: version(),
 	}
 	t := &out.Totals
 	for i := range s.Accounts {

@@ -58,15 +58,33 @@ func (in *Input) count(p *Plan, got float64) {
 	tablesDay := r.Table*busy + idle*(day-busy)
 	r.PerDay = queuesDay + tablesDay
 
+	r.Objects = in.objects(p)
 	p.Money = Money{
-		Queues: queuesDay / 1e4 * in.Prices.Queue, Tables: tablesDay / 1e4 * in.Prices.Table,
+		Results: r.Objects * busy * in.Prices.Of("put-blob"),
+		Queues:  queuesDay / 1e4 * in.Prices.Queue, Tables: tablesDay / 1e4 * in.Prices.Table,
 		VMs: float64(p.VMs) * 24 * in.Machine.PerHour,
 	}
-	p.Money.Total = p.Money.Queues + p.Money.Tables + p.Money.VMs
+	p.Money.Total = p.Money.Queues + p.Money.Tables + p.Money.Results + p.Money.VMs
 	if tasks := in.Rate * busy; tasks > 0 {
 		p.Money.PerMillion = p.Money.Total / tasks * 1e6
 	}
 	p.Connections = in.connections(p)
+}
+
+// A processor puts an object of results after a second, objectTasks or objectBytes.
+const (
+	objectTasks = 1000
+	objectBytes = 8 << 20
+)
+
+// objects is how many objects of results are put in a second.
+func (in *Input) objects(p *Plan) float64 {
+	if in.Results == 0 {
+		return 0
+	}
+	x := float64(p.Processors)
+	each := max(in.Rate/objectTasks, in.Rate*in.Results/objectBytes) / x
+	return x * max(each, min(1, p.Packing.Messages/x))
 }
 
 // commits is how many commits a ledger makes in a second. A commit has all messages of a processor

@@ -20,9 +20,10 @@ type Input struct {
 	Pack        int // the most tasks in a message. Default: as many as fit
 	// how long a task waits for its message to fill. Default 1 s; negative: until it is full
 	SealAge time.Duration
-	MaxOpen int64 // bytes of all open messages of the distributor. Default 96 MiB
-	Once    bool  // mode once: each task's end is recorded
-	Elected bool  // distributors elect one of them, which saves checkpoints
+	MaxOpen int64   // bytes of all open messages of the distributor. Default 96 MiB
+	Once    bool    // mode once: each task's end is recorded
+	Results float64 // bytes of a result that is kept in blobs; 0: none is
+	Elected bool    // distributors elect one of them, which saves checkpoints
 
 	Accounts int // to be used; 0: as many as it takes
 	Queues   int // of each account; 0: as many as it takes, and 8 at least
@@ -93,6 +94,7 @@ func (in Input) Defaults() (Input, error) {
 		{"concurrency", float64(in.Concurrency), 1, 100_000},
 		{"pack", float64(in.Pack), 0, maxTasks},
 		{"accounts", float64(in.Accounts), 0, maxAccounts},
+		{"results", in.Results, 0, 4 << 20},
 		{"queues", float64(in.Queues), 0, maxQueues},
 		{"account-limit", in.AccountLimit, 1, 1e9},
 		{"queue-limit", in.QueueLimit, 1, 1e9},

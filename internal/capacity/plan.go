@@ -58,7 +58,8 @@ type Requests struct {
 	Delete      float64 `json:"delete"`
 	Renew       float64 `json:"renew"`
 	Table       float64 `json:"table"`
-	PerThousand float64 `json:"perThousand"` // tasks; those to queues
+	Objects     float64 `json:"objects,omitempty"` // of results, put into blobs
+	PerThousand float64 `json:"perThousand"`       // tasks; those to queues
 	PerDay      float64 `json:"perDay"`
 }
 
@@ -66,6 +67,7 @@ type Requests struct {
 type Money struct {
 	Queues     float64 `json:"queues"`
 	Tables     float64 `json:"tables"`
+	Results    float64 `json:"results,omitempty"` // puts of their objects
 	VMs        float64 `json:"vms"`
 	Total      float64 `json:"total"`
 	PerMillion float64 `json:"perMillion"` // tasks

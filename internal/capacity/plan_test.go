@@ -82,10 +82,8 @@ func TestAPlanThatFitsLeavesItsHeadroomEverywhere(t *testing.T) {
 			Once: rapid.Bool().Draw(t, "once"), Elected: rapid.Bool().Draw(t, "elected"),
 			Hours: rapid.Float64Range(0.1, 24).Draw(t, "hours"),
 		}
-		in.Sample = Assumed(
-			rapid.Float64Range(0, 40_000).Draw(t, "bytes"),
-			rapid.Float64Range(0.75, 20).Draw(t, "ratio"), in.Pack,
-		)
+		in.Sample = Assumed(rapid.Float64Range(0, 40_000).Draw(t, "bytes"),
+			rapid.Float64Range(0.75, 20).Draw(t, "ratio"), in.Pack)
 		in.Sample.Hottest = rapid.SampledFrom([]float64{0, 0, 0.01, 0.5}).Draw(t, "hottest")
 		p, err := Make(in)
 		must(t, err)

@@ -379,10 +379,8 @@ func TestAPlateauIsWhereThePlanSaysThatItIs(t *testing.T) {
 			above := tr.run(t)
 			t.Logf("of %.1f tasks/s %.1f are done, of %.1f %.1f", 0.92*most, below.handled, 1.1*most, above.handled)
 			if below.handled < 0.9*most {
-				t.Errorf(
-					"of %.1f tasks/s only %.1f are done; the plan says that %.1f are possible",
-					0.92*most, below.handled, most,
-				)
+				t.Errorf("of %.1f tasks/s only %.1f are done; the plan says that %.1f are possible",
+					0.92*most, below.handled, most)
 			}
 			// Of a hot key's tasks no more are done, while of the others all are.
 			possible := most*c.hot + 1.1*most*(1-c.hot)

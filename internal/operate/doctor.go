@@ -15,8 +15,8 @@ import (
 
 // doctorFlags are the flags of `doctor`.
 type doctorFlags struct {
-	config, out string
-	json        bool
+	config, out   string
+	json, results bool
 }
 
 // doctorCommand is the command `doctor` of either binary.
@@ -27,11 +27,12 @@ func doctorCommand() *cobra.Command {
 		Short: "Find what is wrong with configuration, accounts and processes",
 		Long: `Find what is wrong, from this machine: the configuration, and whether it is what the
 workload was made with; the credentials and rights of each account, tried on a queue
-and a row of the command's own, which it removes; this machine's clock against the
-accounts'; what the names of the accounts resolve to; the admin ports of the other
-processes; budgets that are cut; processors that are more than the queues; segments
-without an owner; messages in queues of no map; a quarantine that grows; ledgers that
-are half full; processes of different versions; and with --out the room on a disk.
+and a row of the command's own, which it removes, and on a blob if results are kept;
+this machine's clock against the accounts'; what the names of the accounts resolve to;
+the admin ports of the other processes; budgets that are cut; processors that are more
+than the queues; segments without an owner; messages in queues of no map; a quarantine
+that grows; ledgers that are half full; processes of different versions; and with --out
+the room on a disk.
 
 It looks twice, a beat apart, so it takes some 6 s; where an account does not answer
 10 s at most. It prints nothing on standard output if nothing is wrong. Each finding
@@ -53,13 +54,15 @@ Exit status:
 	cli.ConfigFlag(cmd, &f.config)
 	flags.StringVar(&f.out, "out", "",
 		"look at the disk of this `PATH` too, as of processor run --out")
+	flags.BoolVar(&f.results, "results", false,
+		"try blobs before the first results are kept, as of processor run --results")
 	flags.BoolVar(&f.json, "json", false, "print a JSON object")
 	return cmd
 }
 
 func (f *doctorFlags) run(cmd *cobra.Command) error {
 	path, _ := configfile.Path(f.config)
-	o := doctor.Options{Out: f.out, Config: path}
+	o := doctor.Options{Out: f.out, Config: path, Results: f.results}
 	var report *doctor.Report
 	file, err := configfile.Load(f.config)
 	if err == nil {

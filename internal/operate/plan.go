@@ -111,6 +111,8 @@ func (f *planFlags) add(cmd *cobra.Command) {
 			"(default: 1s for pipes, commands and --task-bytes; files: 10s, as checkpoints have it)")
 	flags.StringVar(&f.delivery, "delivery", string(pump.AtLeastOnce),
 		"the delivery `MODE`: at-least-once or once")
+	flags.Float64Var(&f.in.Results, "results", 0,
+		"bytes of a result that processors keep in blobs (default: none is kept)")
 	flags.BoolVar(&f.in.Elected, "elected", false,
 		"distributors elect one of them, as with run --every, who saves checkpoints")
 	flags.IntVar(&f.in.Accounts, "accounts", 0,

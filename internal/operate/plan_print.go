@@ -61,6 +61,11 @@ func printPlan(w io.Writer, p *capacity.Plan, in *capacity.Input, measured strin
 		fmt.Sprintf("queues %s, tables %s, machines %s; %s for a million tasks",
 			money(p.Money.Queues, c), money(p.Money.Tables, c), money(p.Money.VMs, c),
 			money(p.Money.PerMillion, c)))
+	if r.Objects > 0 {
+		row("results", capacity.Short(r.Objects)+" objects/s",
+			fmt.Sprintf("puts of blobs: %s of the money a day; %s of lines a day, stored compressed",
+				money(p.Money.Results, c), cli.Bytes(int64(p.Rate*in.Results*in.Hours*3600))))
+	}
 	_ = t.Flush()
 
 	fmt.Fprintf(&b, "\nbottleneck: %s, full at %s tasks/s. What moves it: %s.\n\n",

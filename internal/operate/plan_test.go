@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -204,5 +205,29 @@ func TestTheCommandThatAPlanMeasuresSeesNoCredentials(t *testing.T) {
 		if bytes.Contains(env, []byte("hunter2")) || len(args) > 0 && bytes.Contains(env, []byte("c2VjcmV0")) {
 			t.Errorf("%q: the command has seen\n%s", args, env)
 		}
+	}
+}
+
+// A thousand results, 8 MiB of them or a second make an object, whose put costs a dozen requests to queues.
+func TestAPlanSaysWhatResultsCost(t *testing.T) {
+	for results, want := range map[string]float64{"": 0, "2000": 50, "100000": 50_000 * 100_000.0 / (8 << 20)} {
+		args := []string{"--rate", "50000", "--handler-seconds", "0.02", "--task-bytes", "200", "--json"}
+		if results != "" {
+			args = append(args, "--results", results)
+		}
+		out, err := planned(t, args...)
+		must(t, err)
+		var p capacity.Plan
+		must(t, json.Unmarshal([]byte(out), &p))
+		cost := want * 24 * 3600 * 12.5 * p.Prices.Queue / 1e4
+		if math.Abs(p.Requests.Objects-want) > 1e-6 || math.Abs(p.Money.Results-cost) > 1e-6 ||
+			math.Abs(p.Money.Total-p.Money.Queues-p.Money.Tables-p.Money.Results-p.Money.VMs) > 1e-6 {
+			t.Errorf("results of %s bytes: %v objects a second, %+v", results, p.Requests.Objects, p.Money)
+		}
+	}
+	out, err := planned(t, "--rate", "3", "--handler-seconds", "0.02", "--task-bytes", "200", "--results", "2000")
+	must(t, err)
+	if !strings.Contains(out, "1 objects/s") {
+		t.Errorf("a trickle:\n%s", out)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -57,6 +58,9 @@ func (c screen) head(w io.Writer, s *status.Status, now time.Time) {
 			fmt.Sprintf("map %d", s.MapVersion), If(!s.Shared, settled(s)))
 	}
 	about = Join(dot, about, some(s.Spilled, "spilled"))
+	for _, name := range slices.Sorted(maps.Keys(s.Settings)) {
+		about = Join(dot, about, plain(name+"="+s.Settings[name])+" is set")
+	}
 	if whole := Join(dot, name, about, at); about == "" || Width(whole) <= c.width {
 		c.wrap(w, "", whole)
 	} else {
@@ -171,6 +175,7 @@ func (c screen) runs(w io.Writer, s *status.Status, now time.Time) {
 		note := notes(
 			r.Name, r.Note, some(poison, "quarantined"), some(r.Failed, "failed"),
 			some(r.Retried, "retried"), some(r.Duplicates, "twice"), some(r.Skipped, "skipped"),
+			some(r.Results, fmt.Sprintf("results, %.1f MiB", float64(r.ResultBytes)/(1<<20))),
 		)
 		t.Add(shortRun(r.ID), plain(r.State), plain(r.Mode), timeText(r.Started, now),
 			sent, handled, done, left, percent, note)

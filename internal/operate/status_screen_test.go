@@ -28,7 +28,7 @@ func busy() *status.Status {
 	s := &status.Status{
 		Workload: "city", Time: noon, Delivery: "at-least-once", Segments: 256, MapVersion: 4,
 		Distribution: status.Distribution{Phase: "running", Leader: "feeder-1-4711-0011aabb", Epoch: 17, Run: "0123456789abcdef0123456789abcdef", BeatAge: new(2.4)},
-		Unowned:      []uint32{3, 4, 5, 9, 200}, Spilled: 12,
+		Unowned:      []uint32{3, 4, 5, 9, 200}, Spilled: 12, Settings: map[string]string{"max-rate": "40", "beat": "2s"},
 		Problems: []string{
 			"account northwind7 does not answer: get northwind7/city-03: maybe-done (it is shown as dark)",
 			"5 segments have no owner: 3-5, 9, 200",
@@ -44,7 +44,7 @@ func busy() *status.Status {
 	}
 	s.Runs = []status.Run{
 		{ID: "0123456789abcdef0123456789abcdef", Mode: "every", State: "open", Started: noon.Add(-90 * time.Second), Sent: new(uint64(1_234_567)), AtLeast: true, Handled: 1_200_111, Failed: 12, Retried: 12, Duplicates: 40},
-		{ID: "fedcba9876543210fedcba9876543210", Mode: "once", State: "sealed", Started: noon.Add(-3 * time.Hour), Ended: new(noon.Add(-2 * time.Hour)), Sent: new(uint64(98_765)), Handled: 98_760, Quarantined: 5},
+		{ID: "fedcba9876543210fedcba9876543210", Mode: "once", State: "sealed", Started: noon.Add(-3 * time.Hour), Ended: new(noon.Add(-2 * time.Hour)), Sent: new(uint64(98_765)), Handled: 98_760, Quarantined: 5, Results: 98_760, ResultBytes: 3 << 20},
 		{ID: "00112233445566778899aabbccddeeff", Mode: "once", State: "broken", Started: noon.Add(-70 * time.Hour), Ended: new(noon.Add(-70 * time.Hour)), Note: "read 10 tasks, acknowledged 0 of them: the source is not the one that the run was begun with"},
 		{ID: "ffeeddccbbaa99887766554433221100", Mode: "client", State: "open", Started: noon.Add(-80 * time.Hour), Handled: 3},
 	}

@@ -23,6 +23,8 @@ const (
 	// dateTimeout is how long an account may take to answer its first request: ten times what a slow
 	// one takes, and with what follows less than a whole Check has.
 	dateTimeout = 3 * time.Second
+	// keepsTimeout is how long the question may take whether results are kept: all else waits for it.
+	keepsTimeout = time.Second
 	// trialTimeout is how long all requests of a trial may take together: some fifteen, of tens of
 	// milliseconds each.
 	trialTimeout = 4 * time.Second
@@ -116,7 +118,7 @@ func (p *patient) lookUp(ctx context.Context) {
 	defer cancel()
 	queue, table := s.Hosts()
 	hosts := []hostAddress{{service: "queue", host: queue}, {service: "table", host: table}}
-	if s, ok := storage.As[blobHosted](p.of.Storage); ok && len(p.c.o.Containers) > 0 {
+	if s, ok := storage.As[blobHosted](p.of.Storage); ok && len(p.c.boxes) > 0 {
 		// Private endpoints are one a service. Why an address is not known, tryBlobs says.
 		host, _ := s.BlobHost()
 		hosts = append(hosts, hostAddress{service: "blob", host: host})
@@ -212,7 +214,7 @@ func (c *checkup) saysUnused(p *patient) (there bool) {
 // newSignature is the command that makes a shared access signature that may do everything.
 func (p *patient) newSignature() string {
 	services := "qt"
-	if len(p.c.o.Containers) > 0 {
+	if len(p.c.boxes) > 0 {
 		services = "bqt"
 	}
 	return "az storage account generate-sas --account-name " + p.of.Name +
@@ -246,11 +248,15 @@ func (c *checkup) ping(p *patient) string {
 // network tells of names that resolve to an address where the account cannot be used. shut says
 // that this is why the account does not answer, or refuses everything.
 func (p *patient) network() (shut bool) {
-	if len(p.resolved) == 2 && p.resolved[0].private() != p.resolved[1].private() {
-		in, out := p.resolved[0], p.resolved[1]
-		if out.private() {
-			in, out = out, in
+	var in, out hostAddress // the last of each
+	for _, h := range p.resolved {
+		if h.private() {
+			in = h
+		} else {
+			out = h
 		}
+	}
+	if in.host != "" && out.host != "" {
 		p.c.find(CheckEndpoint, Warning, p.of.Name, "getent hosts "+in.host+" "+out.host,
 			"its %s service has a private address (%s) and its %s service a public one (%s); "+
 				"a private endpoint is for one service only, so make one for each", in.service,

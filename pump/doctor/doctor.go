@@ -16,7 +16,10 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/nudging"
 	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/results"
+	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/setup"
+	"github.com/queuepump/queuepump/pump/storage"
 )
 
 // How bad a finding is.
@@ -112,8 +115,9 @@ type Options struct {
 	Out string
 	// Config is the path of the configuration, for the commands that mend. Default pump.yaml.
 	Config string
-	// Containers are those that the workload keeps blobs in; without one, blobs are not tried.
-	Containers []string
+	// Results has blobs tried, as for processor.Options.Results; they are tried too if rows lead to
+	// results.
+	Results bool
 	// Locate tells where in the configuration a [pump.ConfigError] has its cause. It may be nil.
 	Locate func(err error) error
 
@@ -171,6 +175,7 @@ func Check(ctx context.Context, cfg pump.Config, o Options) *Report {
 		return c.done()
 	}
 	c.cfg, c.queues = of.Cfg, of.Queues
+	c.keeps(ctx)
 	c.report.Accounts = make([]Account, len(c.cfg.Accounts))
 	c.patients = make([]patient, len(c.cfg.Accounts))
 	var wg sync.WaitGroup
@@ -202,6 +207,18 @@ func Wrong(reasons []error, o Options) *Report {
 	return c.done()
 }
 
+// keeps finds the containers in which the workload keeps blobs.
+func (c *checkup) keeps(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, keepsTimeout)
+	defer cancel()
+	found, _ := row.MustFind(ctx, c.queues.Control, storage.Query{
+		Partition: results.Partition(c.cfg.Workload), Select: []string{row.FormatProperty},
+	}, 1)
+	if c.o.Results || len(found) > 0 {
+		c.boxes = []string{results.Container(c.cfg.Workload)}
+	}
+}
+
 // checkup is one Check.
 type checkup struct {
 	cfg      setup.Config
@@ -210,6 +227,7 @@ type checkup struct {
 	queues   *queues.Set
 	patients []patient
 	unused   []string // accounts of the configuration that the workload does not use
+	boxes    []string // containers that the workload keeps blobs in
 	unread   error    // why the workload's rows could not be read, if not for a finding
 
 	mu     sync.Mutex // guards the findings

@@ -15,6 +15,7 @@ import (
 	"github.com/queuepump/queuepump/pump/doctor"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
+	"github.com/queuepump/queuepump/pump/internal/results"
 	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -90,7 +91,7 @@ var faults = []fault{
 	{
 		name: "an account that refuses blobs, where blobs are kept",
 		plant: func(_ *testing.T, c *clinic) {
-			c.o.Containers = []string{"test-bodies"}
+			c.o.Results = true
 			c.Sim.Inject(azsim.Rule{Account: "accountb", Service: "blob", Operations: []string{"PutBlob"}, Fault: azsim.Answer, Status: 403, Code: "AuthorizationPermissionMismatch"})
 		},
 		want: []string{"error rights accountb"}, says: "put blobs", mends: "Storage Blob Data Contributor",
@@ -131,12 +132,8 @@ var faults = []fault{
 	{
 		name: "a key of another account",
 		plant: func(t *testing.T, c *clinic) {
-			said := strings.Replace(
-				c.Sim.ConnectionString("accountb"),
-				c.Sim.Key("accountb"),
-				c.Sim.Key("accounta"),
-				1,
-			)
+			said := strings.Replace(c.Sim.ConnectionString("accountb"), c.Sim.Key("accountb"),
+				c.Sim.Key("accounta"), 1)
 			a, err := azure.Open(
 				azure.Options{ConnectionString: said, Transport: c.Sim.Transport().As("operator")},
 			)
@@ -210,6 +207,14 @@ var faults = []fault{
 		want: []string{
 			"warning private-endpoint accountb",
 		}, says: "queue service has a private address (10.1.2.3)", mends: "getent hosts",
+	},
+	{
+		name: "private endpoints for all services but blobs, where results are kept",
+		plant: func(t *testing.T, c *clinic) {
+			c.names[queueB], c.names[tableB] = at("10.1.2.3", queueB), at("10.1.2.4", tableB)
+			must(t, results.Note(t.Context(), c.Table(), c.Cfg.Workload, 1, map[pump.RunID]results.Ref{{1}: {Account: "accountb", Writer: 1, Number: 1}}))
+		},
+		want: []string{"warning private-endpoint accountb"}, says: "its blob service a public one", mends: "getent hosts",
 	},
 	{
 		name: "a private endpoint whose zone is not linked",

@@ -14,12 +14,10 @@ func (c *checkup) handlers(s *status.Status) {
 			continue
 		}
 		if f := p.Failing; f != nil {
-			c.find(
-				CheckHandlersFail, Error, p.Instance,
+			c.find(CheckHandlersFail, Error, p.Instance,
 				"mend the handler; try it with: processor check --exec CMD --input FILE",
 				"%d tasks have failed since %s, and no more than that were done; task %s: %s",
-				f.Count, f.Since.Format(time.DateTime), f.Task, f.Error,
-			)
+				f.Count, f.Since.Format(time.DateTime), f.Task, f.Error)
 		}
 		if f := p.Stuck; f != nil {
 			severity, of := Warning, ""
@@ -34,12 +32,10 @@ func (c *checkup) handlers(s *status.Status) {
 			)
 		}
 		if p.NotNowSince != nil {
-			c.find(
-				CheckNotNow, Warning, p.Instance,
+			c.find(CheckNotNow, Warning, p.Instance,
 				"raise what the endpoint allows, or ask it for less: processor run --max-rate N",
 				"tasks were told \"not now\" %d times since %s, so fewer are started: %s",
-				p.NotNow, p.NotNowSince.Format(time.DateTime), p.NotNowError,
-			)
+				p.NotNow, p.NotNowSince.Format(time.DateTime), p.NotNowError)
 		}
 	}
 }

@@ -14,11 +14,9 @@ func (c *checkup) money(s *status.Status) {
 	raise := "raise budget.costPerDay in " + c.o.Config
 	switch {
 	case m.DayCost != nil && *m.DayCost > most*1.01:
-		c.find(
-			CheckDayCost, Warning, "", raise,
+		c.find(CheckDayCost, Warning, "", raise,
 			"the day has cost %.4g %s, more than budget.costPerDay, %.4g: "+
-				"queues are polled as slowly as they may be", *m.DayCost, currency, most,
-		)
+				"queues are polled as slowly as they may be", *m.DayCost, currency, most)
 	case m.LeastPerDay > most:
 		c.find(
 			CheckDayCost, Warning, "", raise+", or stop processes",
@@ -32,11 +30,8 @@ func (c *checkup) money(s *status.Status) {
 			m.HoldBack, most, currency,
 		)
 	case m.Slowed > 0:
-		c.find(
-			CheckDayCost, Warning, "", raise,
+		c.find(CheckDayCost, Warning, "", raise,
 			"empty queues are polled more slowly by %d of the processors to keep to "+
-				"budget.costPerDay, %.4g %s",
-			m.Slowed, most, currency,
-		)
+				"budget.costPerDay, %.4g %s", m.Slowed, most, currency)
 	}
 }

@@ -212,7 +212,7 @@ const trialBlob = "doctor"
 // tryBlobs makes the workload's containers, as the workload would, and puts a blob into each, reads
 // and removes it.
 func (p *patient) tryBlobs(ctx context.Context) {
-	for _, name := range p.c.o.Containers {
+	for _, name := range p.c.boxes {
 		box := p.of.Storage.Container(name)
 		err := box.Create(ctx)
 		if storage.Is(err, storage.Invalid) {

@@ -80,7 +80,7 @@ func NewCounters(list pump.Prices) *Counters {
 	m.Reprice(list)
 	m.spent = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "queuepump_requests_cost_total",
-		Help: "Estimate: what the storage requests sent cost, at the prices of the configuration. " +
+		Help: "Estimate: what the storage requests sent cost, at the prices in force. " +
 			"A query of several pages counts as one.",
 	}, append(request, "currency"))
 	return m
@@ -136,7 +136,13 @@ func (m *Counters) Hooks(h pump.Hooks) pump.Hooks {
 			started(tasks, age)
 		}
 	}
-	ended := h.Ended
+	ended, priced := h.Ended, h.Priced
+	h.Priced = func(list pump.Prices) {
+		m.Reprice(list)
+		if priced != nil {
+			priced(list)
+		}
+	}
 	h.Ended = func(tasks int, took time.Duration) {
 		m.took.Observe(took.Seconds())
 		if ended != nil {

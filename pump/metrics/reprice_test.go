@@ -17,7 +17,7 @@ func TestRequestsAreCountedAtThePricesOfTheirTime(t *testing.T) {
 		return testutil.ToFloat64(m.spent.WithLabelValues("a", "get", currency))
 	}
 	get()
-	m.Reprice(pump.Prices{Currency: "EUR", Queue: 0.3, Table: 0.1})
+	m.Hooks(pump.Hooks{}).Priced(pump.Prices{Currency: "EUR", Queue: 0.3, Table: 0.1})
 	get()
 	if got, want := spent("EUR"), 0.4/1e4; got < 0.999*want || got > 1.001*want {
 		t.Errorf("%v, want %v", got, want)

@@ -134,22 +134,13 @@ func (o Options) withDefaults() (Options, error) {
 		return o, pump.Invalid("max-bytes",
 			fmt.Sprintf("%d is too little", o.MaxBytes), "use at least 4 MiB, or leave it out for 128 MiB")
 	}
-	if err := o.checkPerKey(false); err != nil {
+	if err := setup.CheckPerKey(o.PerKey, o.Discard); err != nil {
 		return o, err
 	}
 	if err := checkGate(o.Gate); err != nil {
 		return o, err
 	}
 	return o, nil
-}
-
-// checkPerKey refuses limits that cannot be held.
-func (o Options) checkPerKey(shared bool) error {
-	if o.PerKey.Bounds() && (shared || o.Discard) {
-		return pump.Invalid("perKey", "with segments: 0 no owner counts the tasks of a key, "+
-			"and discarding starts none", "use a workload with segments and a handler, or leave it out")
-	}
-	return o.PerKey.Check()
 }
 
 // room is what bounds the messages that wait.

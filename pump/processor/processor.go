@@ -51,7 +51,10 @@ type Summary struct {
 	Duplicates int64 `json:"duplicates"`
 	Recorded   int64 `json:"recorded"` // tasks whose end was recorded in the ledger
 	Commits    int64 `json:"commits"`  // writes to the ledger
-	// Objects of results were put; ObjectsRefused were put elsewhere, or later.
+	// Results are kept ones, of ResultBytes, which are not compressed. Objects of them were put;
+	// ObjectsRefused were put elsewhere, or later.
+	Results        int64 `json:"results,omitempty"`
+	ResultBytes    int64 `json:"resultBytes,omitempty"`
 	Objects        int64 `json:"objects,omitempty"`
 	ObjectsRefused int64 `json:"objectsRefused,omitempty"`
 	Foreign        int64 `json:"foreign"` // messages that no distributor made
@@ -96,7 +99,7 @@ func New(c pump.Config, h pump.Handler, o Options) (*Processor, error) {
 	if o, err = o.withDefaults(); err != nil {
 		return nil, err
 	}
-	if err := o.checkPerKey(cfg.Segments == pump.Shared); err != nil {
+	if err := setup.CheckPerKey(o.PerKey, cfg.Segments == pump.Shared); err != nil {
 		return nil, err
 	}
 	given := setup.ValuesOf(&c)
@@ -272,7 +275,7 @@ func (r *run) connect(ctx context.Context) error {
 	if err := setup.SpecOf(r.Cfg).Check(r.Workload); err != nil {
 		return err
 	}
-	if err := r.o.checkPerKey(r.Workload.Shared); err != nil {
+	if err := setup.CheckPerKey(r.o.PerKey, r.Workload.Shared); err != nil {
 		return err
 	}
 	if err := r.start.refuseRival(ctx, r.endRun); err != nil {
@@ -364,6 +367,7 @@ func (r *run) summary() Summary {
 		Duplicates: c.Duplicates.Load(), Dropped: c.Dropped.Load(),
 		Foreign: c.Foreign.Load(), Passed: c.Passed.Load(), Forwarded: c.Forwarded.Load(),
 		Split: c.Split.Load(), Lost: c.Lost.Load(),
+		Results: c.Results.Load(), ResultBytes: c.ResultBytes.Load(),
 		Objects: c.Objects.Load(), ObjectsRefused: c.ObjectsRefused.Load(),
 		Envelopes: c.Envelopes.Load(), Recorded: c.Recorded.Load(), Commits: c.Commits.Load(),
 		Seconds: r.gate.working(r.Began).Seconds(),

@@ -15,6 +15,7 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/metrics"
 	"github.com/queuepump/queuepump/pump/processor"
 	"github.com/queuepump/queuepump/pump/workloads"
 )
@@ -196,5 +197,29 @@ func TestWithoutAnEntryOnlyAPauseIsMade(t *testing.T) {
 		if v := w.View(); len(v.Workload.Settings) > 0 || !v.Workload.Paused.Is() {
 			t.Errorf("%+v, %+v", v.Workload.Settings, v.Workload.Paused)
 		}
+	})
+}
+
+// Requests are counted at the prices that an operator sets, and after that at those of before.
+func TestAPriceThatIsSetIsTheOneOfTheMetrics(t *testing.T) {
+	testworld.In(t, testworld.Once, 1, 1, nil, func(t *testing.T, w *testworld.World) {
+		var prices []float64
+		cfg := w.Config("p", 1)
+		cfg.Hooks = metrics.NewCounters(pump.Prices{}).Hooks(pump.Hooks{Priced: func(list pump.Prices) {
+			prices = append(prices, list.Queue)
+		}})
+		p, err := processor.New(cfg, &testworld.Seen{}, processor.Options{})
+		must(t, err)
+		s := testworld.Start(w.T, p)
+		w.Settled(1)
+		set(w, map[string]string{"queue-price": "0.3"})
+		time.Sleep(11 * time.Second)
+		set(w, nil, "queue-price")
+		time.Sleep(11 * time.Second)
+		usual := pump.Prices{}.OrPublished().Queue
+		if want := []float64{usual, 0.3, usual}; !slices.Equal(prices, want) {
+			t.Errorf("the prices were %v, want %v", prices, want)
+		}
+		s.End()
 	})
 }

@@ -36,7 +36,11 @@ func (r *run) call(ctx context.Context, d *message.Delivery, from, to int) []err
 		case len(tasks) == 0:
 			return nil
 		case r.batch != nil:
-			return perTask(r.batch.HandleBatch(ctx, tasks), len(tasks))
+			errs := r.batch.HandleBatch(ctx, tasks)
+			if errs == nil && len(r.use) == 0 {
+				return nil // nobody looks at them one by one
+			}
+			return perTask(errs, len(tasks))
 		}
 		return []error{r.callOne(ctx, d, i)}
 	}, []*pump.Task{&d.Tasks[i]}

@@ -31,7 +31,7 @@ type Money struct {
 	LeastPerDay float64  `json:"leastPerDay"`
 	Slowed      int      `json:"slowed"`
 	HoldBack    int      `json:"holdBack"`
-	// Operations are the day's requests by kind, those of queues first, then by name; empty if that
+	// Operations are the day's requests by kind, by service and name; empty if that
 	// is not known. They add up to DayCost if the process that samples has the same prices.
 	Operations []MoneyOperation `json:"operations"`
 	// Accounts are the day's costs by account, by name, as of the last row of the history; empty
@@ -44,7 +44,7 @@ type MoneyRequests struct {
 	// Operation is the kind, as metrics have it: "get"; empty: requests of processes that do not say
 	// the kind.
 	Operation string  `json:"operation"`
-	Service   string  `json:"service"` // "queue", "table"
+	Service   string  `json:"service"` // "blob", "queue", "table"
 	Requests  uint64  `json:"requests"`
 	Cost      float64 `json:"cost"`
 }
@@ -129,7 +129,8 @@ func (r *statusReader) money(s *Status) {
 	}
 	sum, requests := 0.0, sampling.Requests{}
 	for _, a := range r.last.Accounts {
-		cost := m.Prices.Cost(float64(a.Day.Queue), float64(a.Day.Table))
+		cost := m.Prices.Cost(float64(a.Day.Queue), float64(a.Day.Table)) +
+			a.DayKinds.BlobsMore(m.Prices)
 		sum, requests = sum+cost, requests.Add(a.Day)
 		one := MoneyAccount{
 			Name:       a.Name,
@@ -159,7 +160,7 @@ func operationsOf(of map[cluster.DayKind]cluster.DayCount, list pump.Prices) []M
 		o := MoneyOperation{MoneyRequests: costing(k.Service, k.Operation, n.Requests, list)}
 		if n.Rate != nil {
 			o.PerMinute = new(60 * *n.Rate)
-			o.CostPerMinute = new(costOf(k.Service, *o.PerMinute, list))
+			o.CostPerMinute = new(costOf(k.Service, k.Operation, *o.PerMinute, list))
 		}
 		all = append(all, o)
 	}
@@ -190,22 +191,24 @@ func requestsOf(kinds cluster.OpCounts, all sampling.Requests, list pump.Prices)
 }
 
 func costing(service, operation string, n uint64, list pump.Prices) MoneyRequests {
-	return MoneyRequests{operation, service, n, costOf(service, float64(n), list)}
+	cost := costOf(service, operation, float64(n), list)
+	if strings.HasSuffix(operation, "-blob") || operation == "list-blobs" {
+		service = "blob"
+	}
+	return MoneyRequests{operation, service, n, cost}
 }
 
-func costOf(service string, n float64, list pump.Prices) float64 {
+func costOf(service, operation string, n float64, list pump.Prices) float64 {
 	if service == cluster.TableService {
 		return list.Cost(0, n)
 	}
-	return list.Cost(n, 0)
+	return n * list.Of(operation)
 }
 
 // byKind puts requests of an unknown kind last in their service.
 func byKind(a, b MoneyRequests) int {
-	return cmp.Or(
-		strings.Compare(a.Service, b.Service),
-		strings.Compare(cmp.Or(a.Operation, "~"), cmp.Or(b.Operation, "~")),
-	)
+	return cmp.Or(strings.Compare(a.Service, b.Service),
+		strings.Compare(cmp.Or(a.Operation, "~"), cmp.Or(b.Operation, "~")))
 }
 
 // otherCurrency reports whether the process that samples the queues has prices in another currency.

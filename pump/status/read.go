@@ -195,14 +195,12 @@ func (r *statusReader) readRecorded(ctx context.Context) error {
 	}
 	r.recorded = recorded
 	if use := recorded.Use; use.Fullest() >= closing.Pressure {
-		r.problem(
-			"segment %d has %d of %d live runs, %d of %d pages and %d of %d bytes "+
-				"of records in its ledger: runs that no process continues end sooner, "+
-				"and at the bound tasks of further runs wait until others have ended; "+
-				"see: distributor runs list",
+		r.problem("segment %d has %d of %d live runs, %d of %d pages and %d of %d bytes "+
+			"of records in its ledger: runs that no process continues end sooner, "+
+			"and at the bound tasks of further runs wait until others have ended; "+
+			"see: distributor runs list",
 			use.Segment, use.Runs, ledger.MaxLiveRuns, use.Pages, ledger.MaxPages, use.Bytes,
-			ledger.MaxBytes,
-		)
+			ledger.MaxBytes)
 	}
 	return nil
 }

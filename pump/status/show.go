@@ -234,6 +234,7 @@ func (r *statusReader) runStatuses(s *Status) {
 			Instance: run.Instance, Started: run.Started, Note: run.Note,
 			Handled: t.Handled, Failed: t.Failed, Retried: t.Retried, Quarantined: t.Quarantined,
 			Duplicates: t.Duplicates, Dropped: t.Dropped, Skipped: t.Skipped,
+			Results: t.Results, ResultBytes: t.ResultBytes,
 			Requests: t.Requests(), Cost: r.cfg.Prices.Cost(t.Requests(), 0),
 		}
 		if !run.Ended.IsZero() {

@@ -107,6 +107,9 @@ type Run struct {
 	Duplicates  uint64 `json:"duplicates"`
 	Dropped     uint64 `json:"dropped"` // because the run was ended so
 	Skipped     uint64 `json:"skipped"` // because their key was begun less than MinInterval ago
+	// Results are kept in blobs (distributor results RUN), and ResultBytes are those of their lines.
+	Results     uint64 `json:"results"`
+	ResultBytes uint64 `json:"resultBytes"`
 	// Requests is about how many requests to queues its messages have cost so far, and Cost what that
 	// is in the currency of Money: empty gets, beats and looks belong to no run.
 	Requests float64 `json:"requests"`

@@ -71,13 +71,7 @@ func SetSettings(
 					now[name] = workload.Setting{Value: value, By: by, Since: time.Now().UTC()}
 				}
 			}
-			for _, name := range []string{"per-key-concurrent", "per-key-rate"} {
-				if _, is := now[name]; is && w.Shared {
-					return pump.Invalid(name, "with segments: 0 no owner counts the tasks of a key",
-						"use a workload with segments, or leave it out")
-				}
-			}
-			return setup.CheckSettings(&s.Cfg.Config, own, names, now)
+			return setup.CheckSettings(&s.Cfg.Config, own, names, now, w.Shared)
 		}
 		// Before the log: a mistake is not a change.
 		trial := workload.Settings{}

@@ -323,6 +323,7 @@ func (w *simWorld) check(ctx context.Context) {
 	w.checkAccounts(ctx)
 	w.checkOneWorkload(ctx)
 	w.checkQuiet(ctx)
+	w.checkResults(ctx, runs, v)
 	if w.plan.delivery == pump.Once && w.judge.effects > 0 && len(w.judge.fences) == 0 {
 		w.wrongf("tasks were done in mode once, and no process was seen to fence a segment")
 	}

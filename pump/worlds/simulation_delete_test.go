@@ -169,6 +169,7 @@ const simSilent = 6 * time.Minute
 // deletesAll plays the end of a world: the processes have ended, and the workload is deleted, by an
 // operator who dies of it in half of the worlds, and by the next.
 func (w *simWorld) deletesAll(ctx context.Context) {
+	w.sweeps(ctx)
 	if len(w.wrong) > 0 || w.plan.kind != "operators" || w.roll(2, "deletes", 0) > 0 {
 		return
 	}

@@ -48,6 +48,7 @@ import (
 //	files 0            the elected distributors read so many files; 0: records that are made on the way
 //	foreign 0          messages of another program, of which ledgers keep few names
 //	perkey 0           tasks of a key at once in handlers, at most; 0: any number
+//	results no         what handlers answer is kept in blobs
 //	full no            the reducer's state of one segment has no room
 //	gated no           p3, p4, ... wait at the gate "go" when they start, which is open in the end at the latest
 //
@@ -127,6 +128,7 @@ type simPlan struct {
 	foreign           int
 	perKey            int
 	full              bool
+	results           bool
 	steps             []simStep
 
 	kind string // of the seed that wrote it; see simKinds
@@ -150,7 +152,7 @@ type simStep struct {
 var simPoints = []string{"put", "get", "renew", "replace", "delete", "read", "write", "transact", "query", "effect"}
 
 // simSteps are requests that are told by what they do. Plans of seeds do not have them.
-var simSteps = []string{"checkpoint", "seal", "break", "commit", "poison", "mark", "drop"}
+var simSteps = []string{"checkpoint", "seal", "break", "commit", "poison", "mark", "drop", "object", "note", "index", "sweep"}
 
 func newSimPlan() *simPlan {
 	return &simPlan{
@@ -266,6 +268,8 @@ func (p *simPlan) setting(name, value string) (err error) {
 		number(&p.perKey, 0, 1000)
 	case "full":
 		yes(&p.full)
+	case "results":
+		yes(&p.results)
 	default:
 		err = errors.New("no such setting")
 	}

@@ -196,10 +196,13 @@ func (w *simWorld) start(name string, order ...string) {
 func (p *simProcess) processorOptions() processor.Options {
 	o := processor.Options{
 		Concurrency: p.world.plan.handlers, Visibility: p.world.plan.visibility, Grace: simGrace,
-		PerKey: p.world.plan.perKeyLimits(),
-		Retry:  pump.RetryPolicy{MaxAttempts: simAttempts, Base: time.Second, Max: simRetryMax},
+		PerKey: p.world.plan.perKeyLimits(), Results: p.world.plan.results,
+		Retry: pump.RetryPolicy{MaxAttempts: simAttempts, Base: time.Second, Max: simRetryMax},
 	}
 	o.Beat, o.Lease = p.world.plan.times()
+	if p.name == simSweeper {
+		o.Beat, o.Lease = simSweeps, 4*simSweeps
+	}
 	if p.world.plan.gated && p.name[1:] > "2" {
 		o.Gate = simGate
 	}
@@ -274,6 +277,9 @@ func (p *simProcess) config() pump.Config {
 		Workload: "work", Instance: p.name, Segments: w.plan.segments, Delivery: w.plan.delivery, Log: w.log(p.String()),
 		Admin: p.name + ":80", Nudge: p.nudge,
 	}
+	if w.plan.results {
+		c.Retention = simRetention
+	}
 	names := w.sim.Accounts()
 	if p.turned {
 		names = slices.Clone(names)
@@ -329,7 +335,10 @@ func (p *simProcess) handler() pump.Handler {
 		return p.reducer()
 	}
 	return pump.HandlerFunc(func(ctx context.Context, t *pump.Task) error {
-		_, err := p.handle(ctx, t)
+		task, err := p.handle(ctx, t)
+		if err == nil && p.world.plan.results {
+			t.SetResult(ctx, []byte(task.String()))
+		}
 		return err
 	})
 }

@@ -243,6 +243,10 @@ func rowRequest(op string, w storage.Write) simRequest {
 		r.step = map[string]string{sealed: "seal", broken: "break"}[state]
 	case strings.Contains(r.object, ".ledger.") && has("Counts"):
 		r.step = "commit"
+	case strings.HasSuffix(r.object, ".results") && has("Index0"):
+		r.step = "index"
+	case strings.HasSuffix(r.object, ".results") && has("Last"):
+		r.step = "note"
 	case r.object == "work" && r.key == cluster.WorkloadKey && has("Deleting"):
 		r.step = "mark"
 	}

@@ -263,6 +263,21 @@ var windowRows = []windowRow{
 	crashRow("processor-10", "it dies when the Delete has acted", "p1", "after delete 6", "12s", "nothing is left to do"),
 	crashRow("processor-11", "it dies before a message is rewritten", "p1", "before replace 2", "30s", "the whole message comes back; what is recorded is not done again"),
 	crashRow("processor-12", "it dies when the rewrite has acted", "p1", "after replace 2", "30s", "the rest comes back with its attempt"),
+	keepsRow("results-1", "a processor that keeps results dies before an object is put", "before object 2", "as 6"),
+	keepsRow("results-2", "it dies when the object is put", "after object 2", "nothing leads to the object; the tasks are done again, and their results are others"),
+	onlyOnce(keepsRow("results-3", "it dies before the commit that names the object", "before commit 3", "as results-2")),
+	onlyOnce(keepsRow("results-4", "it dies when the commit has acted", "after commit 3", "the object is the last one of its chain; the next owner's follow it")),
+	onlyPlain(keepsRow("results-5", "it dies before the row that leads to the object", "before note 2", "as results-2")),
+	onlyPlain(keepsRow("results-6", "it dies when the row is written", "after note 2", "the results are kept; the tasks are done again, and have two")),
+	keepsRow("results-7", "it dies before the Delete of a message whose results are kept", "before delete 6", "as 7"),
+	keepsRow("results-8", "it dies when that Delete has acted", "after delete 6", "nothing is left to do"),
+}
+
+// keepsRow is such a crash of a processor that keeps results. Each task must have its result then.
+func keepsRow(number, window, point, done string) windowRow {
+	row := crashRow(number, window, "p1", point, "12s", done)
+	row.plan = "results yes\n" + row.plan
+	return row
 }
 
 // crashRow is a crash between two steps, after which the process is started again.
@@ -277,5 +292,10 @@ func crashRow(number, window, who, point, restart, done string) windowRow {
 
 func onlyOnce(r windowRow) windowRow {
 	r.onlyOnce = true
+	return r
+}
+
+func onlyPlain(r windowRow) windowRow {
+	r.onlyPlain = true
 	return r
 }

@@ -32,7 +32,9 @@ type windowRow struct {
 	// time. hits are what must have been counted in it; none: the faults themselves.
 	plan     string
 	onlyOnce bool
-	hits     []string
+	// onlyPlain: it is played in at-least-once only.
+	onlyPlain bool
+	hits      []string
 	// open: a processor dies, or loses its lease, with tasks in hand. Effects outside may then be
 	// repeated in mode once too. Those of a reducer may not, so a reducer is played as well. In all
 	// other windows nothing is done twice in mode once.
@@ -159,8 +161,11 @@ func (r *windowRow) worlds() (list []windowWorld) {
 	if !r.onlyOnce {
 		list = append(list, windowWorld{"at-least-once", "delivery at-least-once", false})
 	}
+	if r.onlyPlain {
+		return list
+	}
 	list = append(list, windowWorld{"once", "delivery once", true})
-	if r.open {
+	if r.open && !strings.Contains(r.plan, "results yes") { // a reducer has none
 		list = append(list, windowWorld{"reducer", "delivery once\nreducer yes", true})
 	}
 	return list

@@ -151,6 +151,7 @@
       d.next ? `next run ${clock(d.next)}` : "",
       h.ledger ? `ledger ${Math.round(100 * h.ledger.used)} % full` : "",
       h.localClock ? "by this machine's clock" : "",
+      ...Object.entries(h.settings || {}).map(([name, value]) => `${name}=${value} is set`),
     ].filter(Boolean).join(" · "));
     const t = h.totals;
     if (allRead !== (t.looked >= t.queues)) { allRead = !allRead; drawCauses(); }

@@ -13,6 +13,7 @@ package cluster
 import (
 	"slices"
 
+	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/row"
 )
 
@@ -97,6 +98,15 @@ func (c OpCounts) Of(service string) (n uint64) {
 		}
 	}
 	return n
+}
+
+// BlobsMore is what requests to blobs cost beside the price of as many to queues, as which they are
+// counted; it may be below 0.
+func (c OpCounts) BlobsMore(l pump.Prices) (cost float64) {
+	for k := OpPutBlob; k <= OpDeleteBlob; k++ {
+		cost += float64(c[k]) * (l.Of(k.String()) - l.Of("get"))
+	}
+	return cost
 }
 
 // Most is what a count never exceeds: a thousand requests a second for 285,000 years.

@@ -68,6 +68,9 @@ func TestAKindIsOfTheServiceThatItIsPaidFor(t *testing.T) {
 	for k := range all {
 		all[k] = 1
 	}
+	if more := all.BlobsMore(l); more != 2*11.5-1 {
+		t.Errorf("one request of each kind to blobs costs %v more than to queues", more)
+	}
 	if all.Of(QueueService) != 12 || all.Of(TableService) != 3 {
 		t.Errorf("%d to queues, %d to tables", all.Of(QueueService), all.Of(TableService))
 	}

@@ -37,6 +37,9 @@ func (f *Set) Values() *Values { return f.values.Load() }
 func (f *Set) SetValues(v Values) {
 	f.values.Store(&v)
 	f.Allowance.Change(v.CostPerDay, v.Prices)
+	if f.Cfg.Hooks.Priced != nil {
+		f.Cfg.Hooks.Priced(v.Prices)
+	}
 	switch b := f.Tasks.Load(); {
 	case v.MaxRate > 0 && b != nil:
 		b.SetLimit(v.MaxRate)

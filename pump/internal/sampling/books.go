@@ -51,6 +51,7 @@ type closedDay struct {
 type entry struct {
 	requests  Requests
 	throttled uint64
+	blobsMore float64 // see cluster.OpCounts.BlobsMore
 }
 
 // memberMark is what a member had asked of each account when it was last seen.
@@ -253,13 +254,18 @@ func today(day int64, from, to time.Time) float64 {
 func (b *books) add(name string, n Requests, throttled uint64) {
 	b.total[name] = b.total[name].Add(n)
 	e := b.since[name]
-	b.since[name] = entry{e.requests.Add(n), e.throttled + throttled}
+	b.since[name] = entry{e.requests.Add(n), e.throttled + throttled, e.blobsMore}
 	b.ever.spent += b.cost(n)
 	b.ever.requests = b.ever.requests.Add(n)
 }
 
 func (b *books) cost(of Requests) float64 {
 	return b.prices.Cost(float64(of.Queue), float64(of.Table))
+}
+
+// dayCost is what the day has cost.
+func (b *books) dayCost(s sums) float64 {
+	return b.cost(s.whole()) + s.kinds.all.BlobsMore(b.prices)
 }
 
 // whole is what all accounts together were asked on the day.
@@ -281,7 +287,7 @@ func (b *books) rate() *float64 {
 
 // published is what the process says of the day in its beats.
 func (b *books) published() *cluster.Day {
-	return &cluster.Day{Number: b.day, Cost: b.cost(b.whole()), Rate: b.rate(), Kinds: b.dayKinds()}
+	return &cluster.Day{Number: b.day, Cost: b.dayCost(b.sums), Rate: b.rate(), Kinds: b.dayKinds()}
 }
 
 // row makes the row of a minute, with the marks to go on from, and begins with the next. The row of
@@ -297,7 +303,7 @@ func (b *books) row(
 	}
 	b.closed = nil
 	p := HistoryPoint{
-		Time: minute, DayCost: b.cost(is.whole()), Currency: b.prices.Currency,
+		Time: minute, DayCost: b.dayCost(is), Currency: b.prices.Currency,
 		DayKinds: is.kinds.all,
 	}
 	stamp := v.Stamp()
@@ -330,7 +336,7 @@ func (b *books) row(
 	for _, name := range is.names(queues) {
 		a, sampled := looked[name]
 		e := is.since[name]
-		cost := b.cost(e.requests)
+		cost := b.cost(e.requests) + e.blobsMore
 		p.Cost += cost
 		p.Accounts = append(p.Accounts, HistoryAccount{
 			Name: name, Asked: wants[name], Limit: b.limit, Throttled: e.throttled, Cost: cost,

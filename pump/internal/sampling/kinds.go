@@ -12,8 +12,6 @@ type kinds struct {
 	of  map[string]cluster.OpCounts
 }
 
-func (k *kinds) add(name string, n cluster.OpCounts) { k.of[name] = k.of[name].Add(n) }
-
 // kindsMark is what a member had said by kind when it was last seen. What the member does not say
 // for a while stays as it was: the member counts all the time, so later nothing is missing.
 type kindsMark struct {
@@ -50,13 +48,21 @@ func (b *books) more(was, now kindsMark) {
 	}
 	for name, n := range now.of {
 		if n = n.Since(was.of[name]); n != (cluster.OpCounts{}) {
-			b.kinds.add(name, n)
+			b.addOf(name, n)
 		}
 	}
 }
 
 func (b *books) addKinds(n cluster.OpCounts) {
 	b.kinds.all, b.ever.kinds = b.kinds.all.Add(n), b.ever.kinds.Add(n)
+	b.ever.spent += n.BlobsMore(b.prices)
+}
+
+func (b *books) addOf(name string, n cluster.OpCounts) {
+	b.kinds.of[name] = b.kinds.of[name].Add(n)
+	e := b.since[name]
+	e.blobsMore += n.BlobsMore(b.prices)
+	b.since[name] = e
 }
 
 // spread divides a member's requests of the first look, by account, among kinds in proportion to
@@ -68,7 +74,7 @@ func (b *books) spread(now kindsMark, counted map[string]Requests) {
 		whole = whole.Add(n)
 		if now.of != nil {
 			part := partOf(now.of[name], n)
-			b.kinds.add(name, part)
+			b.addOf(name, part)
 			all = all.Add(part)
 		}
 	}

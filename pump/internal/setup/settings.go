@@ -171,8 +171,9 @@ func WithSettings(
 }
 
 // CheckSettings judges the settings that a workload would have after some names are changed.
+// Shared: its segments have no owners.
 func CheckSettings(
-	c *pump.Config, own queues.Values, changed []string, set workload.Settings,
+	c *pump.Config, own queues.Values, changed []string, set workload.Settings, shared bool,
 ) error {
 	v := own
 	var known []string
@@ -194,12 +195,24 @@ func CheckSettings(
 		return err
 	}
 	v, _, err := WithSettings(own, set)
+	if err == nil {
+		err = CheckPerKey(v.PerKey, shared)
+	}
 	if err != nil {
 		return err
 	}
 	next := *c
 	next.Budget.CostPerDay, next.Prices = v.CostPerDay, v.Prices
 	return queues.Check(&next)
+}
+
+// CheckPerKey refuses limits that cannot be held. Uncounted: no owner counts the tasks of a key.
+func CheckPerKey(k pump.PerKey, uncounted bool) error {
+	if uncounted && k.Bounds() {
+		return pump.Invalid("perKey", "with segments: 0 no owner counts the tasks of a key, "+
+			"and discarding starts none", "use a workload with segments and a handler, or leave it out")
+	}
+	return k.Check()
 }
 
 // Times completes and checks the times of a member.

@@ -35,6 +35,8 @@ type Tally struct {
 	// Spent is what its messages have cost, in thousandths of a request to a queue: puts, each
 	// one's part of the get that brought it, renewals, and what ended each delivery.
 	Spent uint64
+	// Results are kept ones, ResultBytes of their lines.
+	Results, ResultBytes uint64
 	// Hides is for how long something of it may be hidden from when this was written.
 	Hides time.Duration
 }
@@ -44,7 +46,8 @@ func (t Tally) Add(o Tally) Tally {
 	return Tally{
 		t.Handled + o.Handled, t.Failed + o.Failed, t.Retried + o.Retried,
 		t.Quarantined + o.Quarantined, t.Duplicates + o.Duplicates, t.Dropped + o.Dropped,
-		t.Skipped + o.Skipped, t.Met + o.Met, t.Spent + o.Spent, max(t.Hides, o.Hides),
+		t.Skipped + o.Skipped, t.Met + o.Met, t.Spent + o.Spent,
+		t.Results + o.Results, t.ResultBytes + o.ResultBytes, max(t.Hides, o.Hides),
 	}
 }
 
@@ -216,6 +219,8 @@ func (t *Tally) properties() []tallyProperty {
 		{"Skipped", &t.Skipped},
 		{"Met", &t.Met},
 		{"Spent", &t.Spent},
+		{"Results", &t.Results},
+		{"ResultBytes", &t.ResultBytes},
 	}
 }
 

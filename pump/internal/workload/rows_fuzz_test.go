@@ -20,7 +20,7 @@ func FuzzRow(f *testing.F) {
 	started := time.Date(2024, 5, 6, 7, 8, 9, 0, time.UTC)
 	m, err := shardmap.New(64, []shardmap.Shard{{Account: "alpha", Queue: "work-00", Weight: 1}, {Account: "beta", Queue: "work-00", Weight: 2}})
 	must(f, err)
-	tally := Tally{1, 2, 3, 4, 5, 6, 7, 8, 9, time.Minute}
+	tally := Tally{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, time.Minute}
 	tallied := map[string]any{row.FormatProperty: int64(row.Format), "Instance": "a-1"}
 	for _, p := range tally.properties() {
 		tallied[p.name] = int64(*p.count)

@@ -99,5 +99,5 @@ type counters struct {
 
 	Envelopes, Recorded, Commits atomic.Int64
 
-	Objects, ObjectsRefused atomic.Int64 // of results
+	Results, ResultBytes, Objects, ObjectsRefused atomic.Int64 // kept results
 }

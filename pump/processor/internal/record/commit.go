@@ -288,7 +288,8 @@ func (m *Committer) outcome(d *message.Delivery) (known bool) {
 	}
 	switch {
 	case worst == nil:
-		s.Entries, s.Lines, s.Recorded = nil, nil, true
+		tellKept(c.r, d)
+		s.Entries, s.Recorded = nil, true
 		c.recordedState(d)
 		return true
 	case errors.Is(worst, ledger.ErrResultsMoved):

@@ -16,6 +16,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/results"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/waits"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/processor/internal/base"
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -343,6 +344,18 @@ func (k *Keeper) Add(d *message.Delivery) {
 	waits.Signal(k.Wake)
 }
 
+// tellKept counts a delivery's results, which are kept and recorded.
+func tellKept(r *base.Env, d *message.Delivery) {
+	t := workload.Tally{Results: uint64(len(d.Plan.Lines))}
+	for _, line := range d.Plan.Lines {
+		t.ResultBytes += uint64(len(line))
+	}
+	r.Counts.Results.Add(int64(t.Results))
+	r.Counts.ResultBytes.Add(int64(t.ResultBytes))
+	r.Tallies.Add(d.Header.Run, t)
+	d.Plan.Lines = nil
+}
+
 // Run keeps the results of deliveries that no ledger records, until ctx ends.
 func (k *Keeper) Run(ctx context.Context) {
 	waits.Loop(ctx, k.Wake, func() time.Duration {
@@ -374,7 +387,7 @@ func (k *Keeper) round() (wait time.Duration) {
 	for _, d := range batch {
 		switch err := d.Plan.Unkept; {
 		case err == nil:
-			d.Plan.Lines = nil
+			tellKept(k.r, d)
 		case k.patience.Err() == nil:
 			again = append(again, d)
 			continue

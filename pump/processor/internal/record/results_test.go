@@ -15,10 +15,14 @@ import (
 	"github.com/queuepump/queuepump/pump/accounts"
 	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/results"
+	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/processor"
+	"github.com/queuepump/queuepump/pump/quarantine"
 	"github.com/queuepump/queuepump/pump/runs"
+	"github.com/queuepump/queuepump/pump/storage"
 )
 
 var kept = processor.Options{Results: true}
@@ -306,6 +310,85 @@ func TestObjectsGoWithTheLastOfTheirRuns(t *testing.T) {
 		if left := objects(w); left != 0 || early == 0 || late == 0 {
 			t.Errorf("%d objects, and %d later; %d are left", early, late, left)
 		}
+		p.End()
+	})
+}
+
+// A closer that dies in the midst of a sweep, of objects or of rows, leaves the rest to the next one. What
+// a kept run needs stays.
+func TestASweepThatIsCutShortIsEndedByTheNext(t *testing.T) {
+	for _, c := range []struct {
+		spec workload.Spec
+		cut  azsim.Rule
+		left bool // some objects, not all
+	}{
+		{testworld.Once, azsim.Rule{Fault: azsim.FailBefore, Operations: []string{"DeleteBlob"}, Skip: 2}, true},
+		{testworld.Once, azsim.Rule{Fault: azsim.AnswerLost, Operations: []string{"DeleteBlob"}, Skip: 2}, true},
+		{testworld.Plain, azsim.Rule{Fault: azsim.FailBefore, Partition: "work.results", Operations: []string{"Batch", "DeleteEntity"}}, false},
+	} {
+		testworld.In(t, c.spec, 2, 1, nil, func(t *testing.T, w *testworld.World) {
+			w.Cfg.Retention = 4 * time.Hour
+			var r ran
+			p := testworld.Begun(w, processor.New, "p", r.answers("p"), kept)
+			runOf := func(print string) (id pump.RunID, objectsMore int) {
+				before := objects(w)
+				testworld.Ran(w, distributor.New, "d"+print, &testworld.ListSource{Print: print, N: 150, Pace: 50 * time.Millisecond}, distributor.Options{SealAge: time.Second})
+				w.Within(time.Minute, "all is done", func() bool { return w.Left() == 0 })
+				time.Sleep(time.Minute)
+				return w.Newest(), objects(w) - before
+			}
+			old, early := runOf("a")
+			time.Sleep(2 * time.Hour)
+			run, late := runOf("b")
+			c.cut.Instance = "p"
+			cut := w.Sim.Inject(c.cut)
+			for cut.Hits() == 0 && time.Since(w.RunRow(run).Ended) < 3*time.Hour+45*time.Minute {
+				time.Sleep(5 * time.Second)
+			}
+			w.Crash("p")
+			if n := objects(w) - late; cut.Hits() == 0 || early < 4 || c.left && (n <= 0 || n >= early) || !c.left && n > 0 {
+				t.Fatalf("%d of %d objects of run %v are left when the sweep is cut short", n, early, old)
+			}
+			q := testworld.Begun(w, processor.New, "q", r.answers("q"), kept)
+			w.Within(30*time.Minute, "the rest is swept", func() bool { return objects(w) == late })
+			time.Sleep(time.Minute)
+			found, err := row.MustFind(t.Context(), w.Table(), storage.Query{Partition: results.Partition("work"), From: old.String(), To: old.String() + "~"}, -1)
+			if err != nil || len(found) > 0 {
+				t.Errorf("rows are left: %v, %v", found, err)
+			}
+			expectResults(w, run, 150)
+			q.End()
+			p.Stop()
+			<-p.Done
+		})
+	}
+}
+
+// A task may be redriven when its run is closed, and its index written: its result is read too.
+func TestTheResultOfARedrivenTaskIsThereAfterTheIndex(t *testing.T) {
+	testworld.In(t, testworld.Once, 1, 2, nil, func(t *testing.T, w *testworld.World) {
+		var r ran
+		mended := false
+		p := testworld.Begun(w, processor.New, "p", pump.HandlerFunc(func(ctx context.Context, task *pump.Task) error {
+			if task.N == 0 && task.Segment%4 == 0 && !mended {
+				return pump.Reject(testworld.ErrFlop)
+			}
+			return r.answers("p").Handle(ctx, task)
+		}), kept)
+		w.Settled(1)
+		run := testworld.Distributed(w, distributor.New, 200)
+		w.Within(5*time.Minute, "it is closed", func() bool { return w.RunRow(run.ID).State == workload.RunClosed })
+		time.Sleep(3 * time.Minute) // its index is written
+		of, _ := resultsOf(w, run.ID)
+		q, err := quarantine.Open(t.Context(), w.Operator())
+		proof.Must(t, err)
+		mended = true
+		proof.Must(t, q.Redrive(t.Context(), quarantine.Filter{}, quarantine.Options{}, func(quarantine.Outcome) bool { return true }))
+		time.Sleep(3 * time.Minute)
+		if len(of) == 200 {
+			t.Error("nothing was in quarantine")
+		}
+		expectResults(w, run.ID, 200)
 		p.End()
 	})
 }
