@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump/internal/bodies"
 	"github.com/queuepump/queuepump/pump/processor/internal/leases"
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -78,6 +79,10 @@ func (r *Settlers) planTasks(d *message.Delivery) (s *message.Plan, poison []mes
 		case v == message.Rejected && t.Err == message.ErrRunEnded:
 			poison = append(poison, message.ToQuarantine{
 				Task: t.Task, Reason: codec.ReasonRunEnded, Err: t.Err,
+			})
+		case v == message.Rejected && errors.Is(t.Err, bodies.ErrGone):
+			poison = append(poison, message.ToQuarantine{
+				Task: t.Task, Reason: codec.ReasonNoBody, Err: t.Err,
 			})
 		case v == message.Rejected:
 			poison = append(poison, message.ToQuarantine{
@@ -319,8 +324,8 @@ func (r *Settlers) noteWhole(d *message.Delivery, s *message.Plan, groups []retr
 
 // writesNotNow reports whether all processors read a header that says so (P4.6).
 func (r *Settlers) writesNotNow(d *message.Delivery) bool {
-	return d.Header.Version == codec.Version ||
-		r.Assignment.Load().View.CommonFormat() >= codec.Version
+	return d.Header.Version >= codec.NotNowSince ||
+		r.Assignment.Load().View.CommonFormat() >= codec.NotNowSince
 }
 
 // rewrite packs some of a message's tasks into a text of its own. The text takes the message's
