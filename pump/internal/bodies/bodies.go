@@ -63,8 +63,8 @@ type Store struct {
 	placer queues.Placer
 	failed logs.Limited
 
-	mu   sync.Mutex // guards used
-	used bool       // the row is written
+	noting chan struct{} // capacity 1: who has put into it writes the row, and may change used
+	used   bool          // the row is written
 }
 
 // ErrRefused: no account takes a body.
@@ -76,7 +76,7 @@ func (s *Store) Put(
 	ctx context.Context, of coordination.TaskRef, body []byte,
 ) (codec.BodyRef, error) {
 	s.once.Do(func() {
-		s.failed.Every = logs.PerTask
+		s.failed.Every, s.noting = logs.PerTask, make(chan struct{}, 1)
 		s.placer = queues.Placer{
 			Set: s.Queues, Container: Container(s.Workload), Refused: s.refused,
 		}
@@ -109,8 +109,8 @@ func (s *Store) refused(account string, err error) {
 
 // note writes the row by which closers know that there are bodies, before the first one.
 func (s *Store) note(ctx context.Context) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.noting <- struct{}{} // no lock: it is held for a request
+	defer func() { <-s.noting }()
 	if s.used {
 		return nil
 	}
