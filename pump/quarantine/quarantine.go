@@ -122,7 +122,7 @@ func (m *Message) Open() ([]Task, error) {
 		if m.key != nil && string(key) != string(m.key) {
 			continue
 		}
-		q := Task{N: t.N, Key: slices.Clone(key), ID: string(t.ID), Body: slices.Clone(t.Body)}
+		q := Task{N: t.N, Key: slices.Clone(key), ID: string(t.ID), Body: slices.Clone(bodyOf(&m.header, t.Body))}
 		if m.header.Run.IsZero() {
 			q.Foreign, q.ID = q.ID, ""
 		}

@@ -156,6 +156,16 @@ func Get(ctx context.Context, f *queues.Set, h *codec.Header) ([]byte, error) {
 	return b.Body, nil
 }
 
+// Renew puts the body of a task again where it is, so that it is young (P3.10).
+func Renew(ctx context.Context, f *queues.Set, h *codec.Header) error {
+	body, err := Get(ctx, f, h)
+	if err != nil {
+		return err
+	}
+	of := coordination.TaskRef{Run: h.Run, Segment: h.Segment, N: first(h.Tasks)}
+	return f.PutBlob(ctx, f.Account(h.Body.Account), Container(h.Workload), of.String(), body, nil)
+}
+
 func first(tasks codec.NSet) uint64 {
 	for n := range tasks.All() {
 		return n

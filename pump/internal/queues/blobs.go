@@ -58,6 +58,16 @@ func (f *Set) GetBlob(
 	return b, err
 }
 
+// PutBlob writes a blob.
+func (f *Set) PutBlob(ctx context.Context, a *Account, container, name string, body []byte,
+	metadata map[string]string,
+) error {
+	return f.blob(ctx, a, container, cluster.OpPutBlob, uint64(len(body)),
+		func(ctx context.Context, c storage.Container) error {
+			return c.Put(ctx, name, body, metadata)
+		})
+}
+
 // Placer puts blobs into a container that each account has, every blob into the first account that
 // takes it. An account that did not is asked last for a minute.
 type Placer struct {
@@ -82,15 +92,12 @@ func (p *Placer) Put(ctx context.Context, first uint64, active map[string]bool,
 	var errs []error
 	for _, of := range p.order(first, active) {
 		a := p.Set.Account(of)
-		put := func(ctx context.Context, c storage.Container) error {
-			return c.Put(ctx, name, body, metadata)
-		}
-		err := p.Set.blob(ctx, a, p.Container, cluster.OpPutBlob, uint64(len(body)), put)
+		err := p.Set.PutBlob(ctx, a, p.Container, name, body, metadata)
 		if storage.Is(err, storage.Missing) {
 			err = p.Set.Blob(ctx, a, p.Container, cluster.OpCreate,
 				func(ctx context.Context, c storage.Container) error { return c.Create(ctx) })
 			if err == nil {
-				err = p.Set.blob(ctx, a, p.Container, cluster.OpPutBlob, uint64(len(body)), put)
+				err = p.Set.PutBlob(ctx, a, p.Container, name, body, metadata)
 			}
 		}
 		p.note(of, err)
