@@ -12,6 +12,7 @@ import (
 	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/accounts"
 	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/internal/workload"
@@ -149,7 +150,9 @@ func one(t *testing.T, o processor.Options, work func(context.Context, *pump.Tas
 	testworld.In(t, testworld.Once, 2, 1, nil, func(t *testing.T, w *testworld.World) {
 		seen := &testworld.Seen{Work: work}
 		w.Cfg.Retention = 2 * time.Hour
+		round := w.Sim.Inject(azsim.Rule{Service: "blob", Account: "accounta", Fault: azsim.FailBefore})
 		testworld.Ran(w, distributor.New, "d", listOf(1), inBlobs)
+		round.Remove()
 		p := testworld.Made(w, processor.New, "p", seen, o)
 		started := testworld.Start(t, p)
 		test(w, seen, w.Newest())
@@ -256,7 +259,9 @@ func TestADarkAccountOfBodiesIsNotNow(t *testing.T) {
 // A task in quarantine keeps its body, for days, until it is redriven or dropped, and so does one of
 // a run that is paused. An account with bodies is not removed.
 func TestQuarantineAndPausesKeepBodies(t *testing.T) {
-	for _, drop := range []bool{false, true} {
+	for _, c := range []struct {
+		drop, forgot bool // forgot: the run's row is gone by then
+	}{{}, {true, false}, {false, true}, {true, true}} {
 		bad := errors.New("bad")
 		one(t, processor.Options{}, func(context.Context, *pump.Task) error {
 			if bad != nil {
@@ -265,24 +270,34 @@ func TestQuarantineAndPausesKeepBodies(t *testing.T) {
 			return nil
 		}, func(w *testworld.World, seen *testworld.Seen, run pump.RunID) {
 			w.Within(5*time.Minute, "it is in quarantine", func() bool { return len(w.Condemned()) == 1 })
-			time.Sleep(5 * time.Hour)
+			if time.Sleep(80 * time.Minute); c.forgot {
+				time.Sleep(4 * time.Hour)
+			}
 			if blobs(w) != 1 {
 				w.T.Error("its body is gone")
 			}
 			name := of(w)
 			w.DrainAccount(name)
-			if bad = nil; drop {
-				q, err := quarantine.Open(w.T.Context(), w.Operator())
-				proof.Must(w.T, err)
-				proof.Must(w.T, q.Drop(w.T.Context(), quarantine.Filter{}, quarantine.Options{}, func(quarantine.Outcome) bool { return true }))
-			} else if out := redriven(w); len(out) != 1 || out[0].Outcome != quarantine.Redriven {
-				w.T.Errorf("%+v", out)
+			q, err := quarantine.Open(w.T.Context(), w.Operator())
+			proof.Must(w.T, err)
+			settle, want := q.Redrive, 2
+			if bad = nil; c.drop {
+				settle, want = q.Drop, 1
 			}
-			w.Within(5*time.Minute, "it is settled", func() bool { return w.Left() == 0 })
-			if want := map[bool]int{true: 1, false: 2}[drop]; seen.Deliveries() != want {
-				w.T.Errorf("%d deliveries", seen.Deliveries())
+			proof.Must(w.T, settle(w.T.Context(), quarantine.Filter{}, quarantine.Options{Again: c.forgot},
+				func(quarantine.Outcome) bool { return true }))
+			w.Within(5*time.Minute, "it is settled", func() bool {
+				return w.Left() == 0 && seen.Deliveries() == want
+			})
+			time.Sleep(5 * time.Minute)
+			_, err = accounts.Remove(w.T.Context(), w.Cfg, name, accounts.RemoveOptions{})
+			if blobs(w) == 1 && (err == nil || !strings.Contains(err.Error(), "bodies of tasks")) {
+				w.T.Errorf("an account with bodies is removed: %v", err)
 			}
-			w.Within(3*time.Hour, "no body is left", func() bool { return blobs(w) == 0 })
+			w.Within(5*time.Hour, "no body is left", func() bool {
+				time.Sleep(time.Minute)
+				return blobs(w) == 0
+			})
 		})
 	}
 }
