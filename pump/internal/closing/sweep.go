@@ -198,8 +198,9 @@ func HasBlobs(
 	})
 	if err == nil {
 		err = eachBlob(ctx, f, a, bodies.Container(w.Name), func(b *storage.Blob) error {
-			run, _ := bodies.RunOf(b.Name)
-			all[run] = true
+			if run, told := bodies.RunOf(b.Name); told {
+				all[run] = true
+			}
 			return nil
 		})
 	}
