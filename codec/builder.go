@@ -99,10 +99,10 @@ func NewBuilder(textLimit int) *Builder {
 	return b
 }
 
-// Reset begins an empty envelope with the identity of h: Version, Workload, Run,
-// Segment, Attempt, Generation, MapVersion, Sealed, Body, and NotNow if Version has room for it; the
-// other fields are ignored, so that the header of an opened envelope will do. An h that cannot
-// be written is the error of the next Add or Seal.
+// Reset begins an empty envelope with the identity of h: Version, Workload, Run, Segment, Attempt,
+// Generation, MapVersion, Sealed, Body, and NotNow if Version has room for it; the other fields are
+// ignored, so that the header of an opened envelope will do. With a Body the envelope is of version
+// 5 and of one task. An h that cannot be written is the error of the next Add or Seal.
 func (b *Builder) Reset(h Header) {
 	b.free()
 	h.Version = cmp.Or(h.Version, Version)

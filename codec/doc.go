@@ -40,8 +40,8 @@
 // Because the header is a multiple of three bytes, its text ends between two characters: it can be
 // replaced without decoding what follows.
 //
-// The fields of version 5. Version 4 lacks those of the body, versions 2 and 3 also what is about "not now"; version 1 lacks sealed,
-// too:
+// The fields of version 5. Version 4 lacks those of the body, versions 2 and 3 also what is about
+// "not now"; version 1 lacks sealed, too:
 //
 //	string    workload, at most 255 bytes of UTF-8
 //	16 bytes  run

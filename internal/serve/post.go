@@ -29,8 +29,8 @@ import (
 )
 
 const (
-	// maxBody and maxLines bound a post, largeBody one that may have large tasks, firstBytes the part of
-	// a body that has the common room.
+	// maxBody and maxLines bound a post, largeBody one that may have large tasks, firstBytes the part
+	// of a body that has the common room.
 	maxBody    = 4 << 20
 	largeBody  = 16 << 20
 	maxLines   = 10_000

@@ -206,9 +206,9 @@ func (o *accountsOf) refuseBlobs(ctx context.Context, name string) error {
 			"is over; it stays drained until then"
 	if len(kept) == 0 {
 		kept, problem = bodies, "it has bodies of tasks of the runs: "
-		fix = "have these runs done, or end them (distributor runs end RUN), and redrive or drop what is " +
-			"in quarantine; bodies go within an hour after a run is closed, and of a run that is over " +
-			"after the retention"
+		fix = "have these runs done, or end them (distributor runs end RUN), and redrive or drop " +
+			"what is in quarantine; bodies go within an hour after a run is closed, and of a run " +
+			"that is over after the retention"
 	}
 	if err != nil || len(kept) == 0 {
 		return err

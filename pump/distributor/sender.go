@@ -28,7 +28,7 @@ type SenderOptions struct {
 	Linger time.Duration
 	// Pack is the most tasks in one message. Default: as many as fit.
 	Pack int
-	// BlobAbove has larger bodies put into blobs; see [Options].BlobAbove. A post with a key has 64 MiB.
+	// BlobAbove has larger bodies put into blobs; see [Options].BlobAbove.
 	BlobAbove int
 	// Name is that of the run; see [Options].Name. A program that died goes on with its run: ask
 	// [Sender.Acknowledged] first, and send from one goroutine. To leave the run open, end the

@@ -76,17 +76,9 @@ func (r *Settlers) planTasks(d *message.Delivery) (s *message.Plan, poison []mes
 			rest = append(rest, retryGroup{
 				attempt: d.Header.Attempt, delay: min(t.After, storage.MaxVisibility), tasks: []int{t.Task},
 			})
-		case v == message.Rejected && t.Err == message.ErrRunEnded:
-			poison = append(poison, message.ToQuarantine{
-				Task: t.Task, Reason: codec.ReasonRunEnded, Err: t.Err,
-			})
-		case v == message.Rejected && errors.Is(t.Err, bodies.ErrGone):
-			poison = append(poison, message.ToQuarantine{
-				Task: t.Task, Reason: codec.ReasonNoBody, Err: t.Err,
-			})
 		case v == message.Rejected:
 			poison = append(poison, message.ToQuarantine{
-				Task: t.Task, Reason: codec.ReasonRejected, Err: t.Err,
+				Task: t.Task, Reason: rejection(t.Err), Err: t.Err,
 			})
 		case v == message.NotNow && retry.MaxBusy > 0 &&
 			d.ServerTime().Sub(told.First) >= retry.MaxBusy:
@@ -131,6 +123,17 @@ func (r *Settlers) planTasks(d *message.Delivery) (s *message.Plan, poison []mes
 	s = &message.Plan{Final: message.StepDelete, Copies: r.quarantineTasks(d, poison)}
 	r.planRest(d, s, groupRetries(rest))
 	return s, poison
+}
+
+// rejection is the reason for which a rejected task goes into quarantine.
+func rejection(err error) string {
+	switch {
+	case err == message.ErrRunEnded:
+		return codec.ReasonRunEnded
+	case errors.Is(err, bodies.ErrGone):
+		return codec.ReasonNoBody
+	}
+	return codec.ReasonRejected
 }
 
 // endsProcesses reports whether a task that has ended its child is given up. That takes half of the
