@@ -285,7 +285,7 @@ func TestHeadersThatNobodyWroteAreRefused(t *testing.T) {
 // framed is the text of an envelope with these fields behind a right frame and
 // before packed, which is declared to be of the given size.
 func framed(fields, packed []byte, declared int) []byte {
-	b := append([]byte(frameStart), Version)
+	b := append([]byte(frameStart), NotNowSince)
 	b = binary.LittleEndian.AppendUint32(b, uint32(declared))
 	b = append(b, fields...)
 	for len(b) < headSize(len(fields))-checkLen {
