@@ -84,9 +84,9 @@ func (w *which) flags(cmd *cobra.Command, limit int) {
 // causes are the reasons for which a message may be in quarantine.
 var causes = []string{
 	codec.ReasonRejected, codec.ReasonAttempts, codec.ReasonAge, codec.ReasonNotNow,
-	codec.ReasonStateFull, codec.ReasonEndsProcess, codec.ReasonNoBody, codec.ReasonTruncated,
-	codec.ReasonCorrupt, codec.ReasonBomb, codec.ReasonUnknownRun, codec.ReasonRunExpired, codec.ReasonRunEnded,
-	codec.ReasonOtherWorkload, codec.ReasonBadLine,
+	codec.ReasonStateFull, codec.ReasonNoBody, codec.ReasonEndsProcess, codec.ReasonTruncated,
+	codec.ReasonCorrupt, codec.ReasonBomb, codec.ReasonUnknownRun, codec.ReasonRunExpired,
+	codec.ReasonRunEnded, codec.ReasonOtherWorkload, codec.ReasonBadLine,
 }
 
 // filter is what the flags mean.

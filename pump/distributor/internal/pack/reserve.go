@@ -62,8 +62,8 @@ type Numbered struct {
 	Task    *source.Record
 }
 
-// Again is [Segmenter.Again] of tasks without large bodies. Those of a segment come together, in the
-// order of their numbers. The messages are made as the lane would make them.
+// Again is [Segmenter.Again] of tasks without large bodies. Those of a segment come together, in
+// the order of their numbers. The messages are made as the lane would make them.
 func (l *Lane) Again(head codec.Header, tasks []Numbered) (made []*Message, err error) {
 	p := &Packer{
 		Head: head, Most: l.packer.Most, MaxHeld: math.MaxInt, MapVersion: l.packer.MapVersion,
