@@ -165,7 +165,7 @@ else
 endif
 
 # Every package with mutants. Each has a TestMutantsAreFound.
-MUTATED = $(addprefix ./pump/,internal/workload internal/election internal/cluster internal/ledger internal/sampling internal/queues source distributor processor processor/internal/record worlds) ./internal/handlers
+MUTATED = $(addprefix ./pump/,internal/workload internal/election internal/cluster internal/ledger internal/sampling internal/queues internal/bodies source distributor processor processor/internal/record worlds) ./internal/handlers
 mutants: ##prove build each of the listed mutants in, see which seed finds it, and write docs/reports/mutants.md; ONLY=name,name only those
 	$(GO) run ./internal/mutants/overlay -o out/mutants
 	$(GO) test $(MUTATED) -p 1 -count 1 -v -timeout 2h -overlay out/mutants/overlay.json -run '^TestMutants' -mutants.write $(if $(ONLY),-mutants.only $(call quote,$(ONLY)))

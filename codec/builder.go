@@ -99,10 +99,10 @@ func NewBuilder(textLimit int) *Builder {
 	return b
 }
 
-// Reset begins an empty envelope with the identity of h: Version, Workload, Run,
-// Segment, Attempt, Generation, MapVersion, Sealed, and NotNow if Version has room for it; the
-// other fields are ignored, so that the header of an opened envelope will do. An h that cannot
-// be written is the error of the next Add or Seal.
+// Reset begins an empty envelope with the identity of h: Version, Workload, Run, Segment, Attempt,
+// Generation, MapVersion, Sealed, Body, and NotNow if Version has room for it; the other fields are
+// ignored, so that the header of an opened envelope will do. With a Body the envelope is of version
+// 5 and of one task. An h that cannot be written is the error of the next Add or Seal.
 func (b *Builder) Reset(h Header) {
 	b.free()
 	h.Version = cmp.Or(h.Version, Version)
@@ -114,8 +114,16 @@ func (b *Builder) Reset(h Header) {
 	case len(h.Workload) > maxWorkload || !utf8.ValidString(h.Workload):
 		b.err = fmt.Errorf("codec: workload name must be at most %d bytes of UTF-8", maxWorkload)
 	}
-	if h.Version < notNowSince || h.NotNow == (NotNow{}) {
-		h.Version, h.NotNow = min(h.Version, notNowSince-1), NotNow{}
+	switch {
+	case h.Body != (BodyRef{}): // whatever is asked for: no other version can say it
+		h.Version = bodySince
+		if h.Body.Account == "" || len(h.Body.Account) > maxAccount || !utf8.ValidString(h.Body.Account) {
+			b.err = fmt.Errorf("codec: the account of a body has 1 to %d bytes of UTF-8", maxAccount)
+		}
+	case h.Version < NotNowSince || h.NotNow == (NotNow{}):
+		h.Version, h.NotNow = min(h.Version, NotNowSince-1), NotNow{}
+	default:
+		h.Version = NotNowSince
 	}
 	h.NotNow.First = exact(h.NotNow.First)
 	b.head = h
@@ -179,7 +187,8 @@ func (b *Builder) Add(t Task) (fits bool, err error) {
 		return false, fmt.Errorf("codec: trace context of %d bytes, at most %d are carried",
 			len(t.Trace), maxTrace)
 	}
-	if b.rawLen+size+len(b.traces.section)+traceSize(&t, traced) > maxRaw || b.tasks == maxTasks {
+	if most := b.most(); b.rawLen+size+len(b.traces.section)+traceSize(&t, traced) > maxRaw ||
+		b.tasks == most {
 		if traced && b.tasks == 0 {
 			return false, wrap(ErrTaskTooLarge, "%d bytes with its trace context", size)
 		}
@@ -209,6 +218,14 @@ func (b *Builder) Add(t Task) (fits bool, err error) {
 	}
 	b.count(t.N, size)
 	return true, nil
+}
+
+// most is how many tasks the envelope may have.
+func (b *Builder) most() int {
+	if b.head.Version >= bodySince {
+		return 1
+	}
+	return maxTasks
 }
 
 // makeRoom makes a chunk of what waits if a task n whose record has size bytes cannot wait with it,
@@ -358,8 +375,8 @@ func (b *Builder) Seal(dst []byte) ([]byte, Header, error) {
 		b.sums(section)
 		b.rawLen += len(section)
 	}
-	if b.head.Version >= notNowSince {
-		h.Version = notNowSince
+	if b.head.Version >= NotNowSince {
+		h.Version = b.head.Version
 	}
 	h.Tasks = NSet{slices.Clone(b.spans)}
 	h.RawLen = uint64(b.rawLen)

@@ -6,7 +6,7 @@
 // unpacking. For a message that is not an envelope the error is [ErrForeign]. The package is pure:
 // no I/O, no clock.
 //
-// # The format, version 4
+// # The format, version 5
 //
 // An envelope is a gzip file (RFC 1952) with one member, encoded as standard base64 with padding
 // and without line breaks, so that
@@ -40,8 +40,8 @@
 // Because the header is a multiple of three bytes, its text ends between two characters: it can be
 // replaced without decoding what follows.
 //
-// The fields of version 4. Versions 2 and 3 lack what is about "not now"; version 1 lacks sealed,
-// too:
+// The fields of version 5. Version 4 lacks those of the body, versions 2 and 3 also what is about
+// "not now"; version 1 lacks sealed, too:
 //
 //	string    workload, at most 255 bytes of UTF-8
 //	16 bytes  run
@@ -57,6 +57,9 @@
 //	          clock, in milliseconds since 1970
 //	uvarint   how many deliveries ended so, 32 bits
 //	uvarint   how many of them were of this very message, not more
+//	string    the account whose blob has the body of the one task, 1 to 64 bytes of UTF-8
+//	uvarint   size of that body in bytes
+//	8 bytes   xxhash64 (seed 0) of that body
 //	uvarint   number of spans of the n-set, at least 1; then for each span
 //	  uvarint   its first n, less the least it could be: 0 for the first span,
 //	            else the n after the last of the span before, plus 1
@@ -72,7 +75,7 @@
 // The records are as many as the n-set has n, in its order and without gaps between them. A record
 // is three strings: key, id, body; any bytes.
 //
-// In versions 3 and 4 trace contexts follow the records, to the end of what was packed, and count
+// In versions 3 to 5 trace contexts follow the records, to the end of what was packed, and count
 // as records for sizes and checksums; an envelope of version 3 without one is damaged. A context is
 //
 //	uvarint   how many tasks have none since the task before with one
@@ -92,7 +95,8 @@
 // envelope that is intact ([ErrVersion]) from one that is damaged ([ErrCorrupt]). Any other change,
 // a new field included, makes a new version. Writers never write a version above the one that the
 // live members read ([Header.Version] given to [Builder.Reset]). They write version 3 only if a
-// task has a context, and version 4 only if a task was told "not now".
+// task has a context, version 4 only if a task was told "not now", and version 5 only for a single
+// task whose body is in a blob: its record has an empty body.
 //
 // # Bounds
 //

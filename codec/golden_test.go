@@ -13,7 +13,7 @@ import (
 
 // The golden files pin the format: what each version wrote once is read for ever.
 // The packed part of version 1 was written by klauspost/compress at level 2, that of version 2 by a
-// compressor of this package that is gone, those of versions 3 and 4 by klauspost/compress at level 1. Of
+// compressor of this package that is gone, those of versions 3 to 5 by klauspost/compress at level 1. Of
 // version 1, and so of the others but for v3-chunks and v4-chunks:
 //
 //	v1.txt              an envelope's message text
@@ -47,6 +47,13 @@ func tracedTasks() []Task {
 	return tasks
 }
 
+// largeTask is a task whose body is in a blob.
+func largeTask() []Task {
+	task := tracedTasks()[1]
+	task.Body = nil
+	return []Task{task}
+}
+
 // dump is what an envelope says, for people and for comparison.
 func dump(t testing.TB, text []byte) []byte {
 	t.Helper()
@@ -59,8 +66,11 @@ func dump(t testing.TB, text []byte) []byte {
 	if h.Version >= sealedSince {
 		fmt.Fprintf(&b, "sealed %v\n", h.Sealed)
 	}
-	if h.Version >= notNowSince {
+	if h.Version >= NotNowSince {
 		fmt.Fprintf(&b, "not now since %v, deliveries %d, here %d\n", h.NotNow.First, h.NotNow.Deliveries, h.NotNow.Here)
+	}
+	if h.Version >= bodySince {
+		fmt.Fprintf(&b, "body in account %q, size %d, checksum %016x\n", h.Body.Account, h.Body.Size, h.Body.Checksum)
 	}
 	if c := h.Cause; c != nil {
 		fmt.Fprintf(&b, "cause reason %q detail %q instance %q attempts %d first %v last %v\n", c.Reason, c.Detail, c.Instance, c.Attempts, c.First, c.Last)
@@ -86,20 +96,23 @@ func TestGoldenEnvelopesAreReadForEver(t *testing.T) {
 	if *update {
 		writeGolden(t)
 	}
-	for _, name := range []string{"v1", "v1-quarantined", "v1-chunks", "v2", "v2-quarantined", "v2-chunks", "v3", "v3-quarantined", "v4", "v4-quarantined"} {
+	for _, name := range []string{"v1", "v1-quarantined", "v1-chunks", "v2", "v2-quarantined", "v2-chunks", "v3", "v3-quarantined", "v4", "v4-quarantined", "v5", "v5-quarantined"} {
 		got, want := dump(t, golden(t, name+".txt")), golden(t, name+".dump")
 		if !bytes.Equal(got, want) {
 			t.Errorf("%s.txt says\n%swant\n%s", name, got, want)
 		}
 	}
-	for _, v := range []string{"v1", "v2", "v3", "v4"} {
+	for _, v := range []string{"v1", "v2", "v3", "v4", "v5"} {
 		if text := base64.StdEncoding.AppendEncode(nil, golden(t, v+".gz")); !bytes.Equal(text, golden(t, v+".txt")) {
 			t.Errorf("%s.txt is not the base64 of %[1]s.gz", v)
 		}
 		e := open(t, golden(t, v+".txt"))
 		want := goldenTasks()
-		if v == "v3" || v == "v4" {
+		switch v {
+		case "v3", "v4":
 			want = tracedTasks()
+		case "v5":
+			want = largeTask()
 		}
 		sameTasks(t, e.Tasks, want)
 		e.Release()
@@ -108,7 +121,7 @@ func TestGoldenEnvelopesAreReadForEver(t *testing.T) {
 
 // The compressed part may change with the compressor; the header may not.
 func TestGoldenHeadersAreWrittenAsEver(t *testing.T) {
-	for _, name := range []string{"v1.txt", "v1-quarantined.txt", "v1-chunks.txt", "v2.txt", "v2-quarantined.txt", "v2-chunks.txt", "v3.txt", "v3-quarantined.txt", "v4.txt", "v4-quarantined.txt"} {
+	for _, name := range []string{"v1.txt", "v1-quarantined.txt", "v1-chunks.txt", "v2.txt", "v2-quarantined.txt", "v2-chunks.txt", "v3.txt", "v3-quarantined.txt", "v4.txt", "v4-quarantined.txt", "v5.txt", "v5-quarantined.txt"} {
 		want := golden(t, name)
 		fr, err := readFrame(want)
 		must(t, err)
@@ -116,7 +129,7 @@ func TestGoldenHeadersAreWrittenAsEver(t *testing.T) {
 			t.Errorf("%s: written again it is\n%s\nwant\n%s", name, got, want)
 		}
 	}
-	for _, v := range []string{"v1", "v2", "v3", "v4"} {
+	for _, v := range []string{"v1", "v2", "v3", "v4", "v5"} {
 		quarantined, err := Quarantined(golden(t, v+".txt"), testCause())
 		if err != nil || !bytes.Equal(quarantined, golden(t, v+"-quarantined.txt")) {
 			t.Errorf("%s quarantined is\n%s\n%v", v, quarantined, err)
@@ -128,14 +141,15 @@ func writeGolden(t *testing.T) {
 	h := testHeader()
 	h.Sealed = time.Date(2026, 11, 25, 13, 0, 0, 123e6, time.UTC)
 	h.NotNow = NotNow{First: time.Date(2026, 11, 27, 5, 0, 0, 0, time.UTC), Deliveries: 12, Here: 3}
-	text := seal(t, h, tracedTasks())
+	h.Body = BodyRef{Account: "pumpdemo1", Size: 10 << 20, Checksum: 0x0123456789abcdef}
+	text := seal(t, h, largeTask())
 	quarantined, err := Quarantined(text, testCause())
 	must(t, err)
 	member, err := base64.StdEncoding.DecodeString(string(text))
 	must(t, err)
 	for name, content := range map[string][]byte{
-		"v4.txt": text, "v4.gz": member, "v4.dump": dump(t, text),
-		"v4-quarantined.txt": quarantined, "v4-quarantined.dump": dump(t, quarantined),
+		"v5.txt": text, "v5.gz": member, "v5.dump": dump(t, text),
+		"v5-quarantined.txt": quarantined, "v5-quarantined.dump": dump(t, quarantined),
 	} {
 		must(t, os.WriteFile(filepath.Join("testdata", name), content, 0o644))
 	}

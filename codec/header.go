@@ -10,15 +10,19 @@ import (
 
 // Version is the newest format that this package reads, and the newest that a [Builder] writes.
 // Unless told otherwise it writes the oldest format that has room for what the envelope carries.
-const Version = 4
+const Version = 5
 
 // tracedSince is the first version that carries trace contexts, its only difference from the
 // version before. An envelope without one is never written in it.
 const tracedSince = 3
 
-// notNowSince is the first version that says when its tasks were first told "not now". An envelope
+// NotNowSince is the first version that says when its tasks were first told "not now". An envelope
 // that does not say it is never written in it.
-const notNowSince = 4
+const NotNowSince = 4
+
+// bodySince is the first version whose one task may have its body in a blob, and the only thing
+// that it is written for.
+const bodySince = 5
 
 // sealedSince is the first version that says when an envelope was sealed.
 const sealedSince = 2
@@ -37,6 +41,7 @@ const (
 	maxDetail   = 1024     // bytes of a cause's detail
 	maxInstance = 128      // bytes of a cause's instance
 	maxTrace    = 512      // bytes of a task's trace context
+	maxAccount  = 64       // bytes of the name of an account
 )
 
 // Header is what an envelope says about itself without being unpacked.
@@ -69,6 +74,9 @@ type Header struct {
 	// NotNow says since when and how often these tasks were told "not now". It is zero if they never
 	// were, and in versions before 4.
 	NotNow NotNow
+	// Body says where the body of the one task is. It is zero if bodies are in the envelope, as in
+	// versions before 5.
+	Body BodyRef
 	// Cause is set only in quarantined copies.
 	Cause *Cause
 }
@@ -82,6 +90,14 @@ type NotNow struct {
 	// Deliveries counts the deliveries that ended with "not now". Here counts those of this very
 	// message: one that is put beside it, split off or put back from quarantine begins at 0.
 	Deliveries, Here uint32
+}
+
+// BodyRef is a body that lies in a blob. The task's identity is the blob's name.
+type BodyRef struct {
+	// Account has the blob: 1 to 64 bytes.
+	Account string
+	// Size is the body's in bytes, and Checksum its xxhash64.
+	Size, Checksum uint64
 }
 
 // Cause is why an envelope was put into quarantine.
@@ -113,8 +129,11 @@ func (h *Header) appendFields(b []byte) []byte {
 		// Not a varint: what has a fixed size can be written last without moving anything.
 		b = binary.LittleEndian.AppendUint64(b, uint64(millis(h.Sealed)))
 	}
-	if h.Version >= notNowSince {
+	if h.Version >= NotNowSince {
 		b = h.NotNow.append(b)
+	}
+	if h.Version >= bodySince {
+		b = h.Body.append(b)
 	}
 	b = h.Tasks.append(b)
 	if h.Cause == nil {
@@ -132,8 +151,11 @@ func (h *Header) fieldsSize() int {
 	if h.Version >= sealedSince {
 		size += 8
 	}
-	if h.Version >= notNowSince {
+	if h.Version >= NotNowSince {
 		size += len(h.NotNow.append(nil))
+	}
+	if h.Version >= bodySince {
+		size += len(h.Body.append(nil))
 	}
 	return size
 }
@@ -141,6 +163,11 @@ func (h *Header) fieldsSize() int {
 func (n *NotNow) append(b []byte) []byte {
 	b = binary.AppendVarint(b, millis(n.First))
 	return binary.AppendUvarint(binary.AppendUvarint(b, uint64(n.Deliveries)), uint64(n.Here))
+}
+
+func (r *BodyRef) append(b []byte) []byte {
+	b = binary.AppendUvarint(appendString(b, r.Account), r.Size)
+	return binary.LittleEndian.AppendUint64(b, r.Checksum)
 }
 
 func (c *Cause) append(b []byte) []byte {
@@ -190,10 +217,17 @@ func readFields(f *fields, version uint8, packed int) Header {
 			h.Sealed = f.instant("sealed", int64(binary.LittleEndian.Uint64(at)))
 		}
 	}
-	if version >= notNowSince {
+	if version >= NotNowSince {
 		h.NotNow.First = f.time("first not now")
 		h.NotNow.Deliveries = uint32(f.uvarint("deliveries", math.MaxUint32))
 		h.NotNow.Here = uint32(f.uvarint("deliveries here", uint64(h.NotNow.Deliveries)))
+	}
+	if version >= bodySince {
+		h.Body.Account = f.string("account", maxAccount)
+		h.Body.Size = f.uvarint("size of the body", math.MaxUint64)
+		if sum := f.bytes("checksum of the body", 8); sum != nil {
+			h.Body.Checksum = binary.LittleEndian.Uint64(sum)
+		}
 	}
 	if f.err != nil {
 		return Header{}
@@ -205,6 +239,9 @@ func readFields(f *fields, version uint8, packed int) Header {
 	h.Tasks = readNSet(f, h.RawLen/minRecord)
 	if f.err == nil && len(h.Tasks.spans) == 0 {
 		f.fail("n-set is empty")
+	}
+	if f.err == nil && version == bodySince && (h.Body.Account == "" || h.Tasks.Len() != 1) {
+		f.fail("no body in a blob, or not of one task, in a version that is written for it")
 	}
 	switch f.byte("cause") {
 	case 0:

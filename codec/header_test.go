@@ -36,9 +36,17 @@ func drawHeader(t *rapid.T) Header {
 	if h.Version >= sealedSince {
 		h.Sealed = drawTime(t, "sealed")
 	}
-	if h.Version >= notNowSince {
+	if h.Version >= NotNowSince {
 		h.NotNow.First, h.NotNow.Deliveries = drawTime(t, "not now"), rapid.Uint32().Draw(t, "deliveries")
 		h.NotNow.Here = rapid.Uint32Max(h.NotNow.Deliveries).Draw(t, "here")
+	}
+	if h.Version >= bodySince {
+		n := rapid.Uint64Max(1<<63).Draw(t, "only n")
+		h.Tasks = MakeNSet(n)
+		h.Body = BodyRef{
+			rapid.StringN(1, -1, maxAccount).Draw(t, "account"), rapid.Uint64().Draw(t, "size"),
+			rapid.Uint64().Draw(t, "body's checksum"),
+		}
 	}
 	if rapid.Bool().Draw(t, "quarantined") {
 		h.Cause = &Cause{
@@ -222,7 +230,7 @@ func TestANewerVersionIsToldFromDamage(t *testing.T) {
 
 func TestHeadersThatNobodyWroteAreRefused(t *testing.T) {
 	h := testHeader()
-	h.Version, h.Tasks, h.RawLen = Version, MakeNSet(0, 1), 100
+	h.Version, h.Tasks, h.RawLen = NotNowSince, MakeNSet(0, 1), 100
 	h.Cause = &Cause{Reason: "r", Detail: "d", Instance: "i", Attempts: 1}
 	good := h.appendFields(nil)
 	causeAt := len(good) - len(h.Cause.append(nil)) - 1
@@ -277,7 +285,7 @@ func TestHeadersThatNobodyWroteAreRefused(t *testing.T) {
 // framed is the text of an envelope with these fields behind a right frame and
 // before packed, which is declared to be of the given size.
 func framed(fields, packed []byte, declared int) []byte {
-	b := append([]byte(frameStart), Version)
+	b := append([]byte(frameStart), NotNowSince)
 	b = binary.LittleEndian.AppendUint32(b, uint32(declared))
 	b = append(b, fields...)
 	for len(b) < headSize(len(fields))-checkLen {

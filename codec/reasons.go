@@ -16,6 +16,7 @@ const (
 	ReasonRunEnded      = "run-ended"      // its run has ended before it was done
 	ReasonOtherWorkload = "other-workload" // it belongs to another workload
 	ReasonStateFull     = "state-full"     // its reducer's state had no room for it, for an hour
+	ReasonNoBody        = "no-body"        // the blob with its body is gone, or has other bytes
 	// ReasonEndsProcess: its processes died or vanished while they had it alone,
 	// RetryPolicy.MaxAttempts times; or its child died, and half of its attempts were made.
 	ReasonEndsProcess = "ends-process"

@@ -48,7 +48,7 @@ func Restamped(text []byte, attempt, generation uint32, later NotNow) ([]byte, e
 	}
 	fr.Attempt, fr.Generation, fr.NotNow, fr.Cause = attempt, generation, later, nil
 	if later != (NotNow{}) {
-		fr.Version = notNowSince
+		fr.Version = max(fr.Version, NotNowSince)
 	}
 	out, excess := fr.text()
 	if excess > 0 {

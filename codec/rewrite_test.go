@@ -184,18 +184,18 @@ func TestWhatIsKnownOfNotNowStaysInTheHeader(t *testing.T) {
 		again, err := Restamped(text, 1, 2, told)
 		must(t, err)
 		e := open(t, again)
-		if e.Header.NotNow != told || e.Header.Version != notNowSince || e.Header.Attempt != 1 {
+		if e.Header.NotNow != told || e.Header.Version != NotNowSince || e.Header.Attempt != 1 {
 			t.Errorf("%s: written over it says %+v", name, e.Header)
 		}
 		sameTasks(t, e.Tasks, tasks)
 		h := e.Header
 		part := open(t, seal(t, h, tasks[:2]))
-		if part.Header.NotNow != told || part.Header.Version != notNowSince {
+		if part.Header.NotNow != told || part.Header.Version != NotNowSince {
 			t.Errorf("%s: a part of it says %+v", name, part.Header)
 		}
 		sameTasks(t, part.Tasks, tasks[:2])
-		h.Version = notNowSince - 1
-		if old := open(t, seal(t, h, tasks)); old.Header.NotNow != (NotNow{}) || old.Header.Version >= notNowSince {
+		h.Version = NotNowSince - 1
+		if old := open(t, seal(t, h, tasks)); old.Header.NotNow != (NotNow{}) || old.Header.Version >= NotNowSince {
 			t.Errorf("%s: as an older version it says %+v", name, old.Header)
 		}
 		if back, err := Restamped(again, 1, 2, NotNow{}); err != nil || bytes.Equal(back, again) {

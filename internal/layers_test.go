@@ -44,7 +44,8 @@ var levels = []struct {
 	}},
 	{"requests", []string{
 		"pump/internal/queues", "pump/internal/tracing", "pump/nudge", "pump/internal/nudging",
-		"pump/internal/member", "pump/internal/setup", "pump/internal/sampling",
+		"pump/internal/bodies", "pump/internal/member", "pump/internal/setup",
+		"pump/internal/sampling",
 		"pump/internal/closing",
 	}},
 	{"halves", []string{

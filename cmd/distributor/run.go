@@ -145,6 +145,7 @@ func (f *runFlags) add(cmd *cobra.Command) {
 	f.source.Add(cmd)
 	flags.StringVar(&f.onBadLine, "on-bad-line", "fail",
 		"what to do with a line that cannot be a task, the `POLICY`: fail, skip or quarantine")
+	cli.BlobAboveFlag(cmd, &f.options.BlobAbove)
 	flags.IntVar(&f.options.Pack, "pack", 0, "the most tasks in a message (default: as many as fit)")
 	flags.DurationVar(&f.options.SealAge, "seal-age", 0,
 		"the longest that a task waits for others to fill its message "+

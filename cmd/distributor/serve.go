@@ -72,6 +72,7 @@ has, seals its run and ends with status 0.`,
 		"how long an Idempotency-Key is kept, up to the retention; with 0s none is taken")
 	flags.DurationVar(&f.sender.Linger, "linger", 10*time.Millisecond,
 		"how long a task waits for others to share its message")
+	cli.BlobAboveFlag(cmd, &f.sender.BlobAbove)
 	flags.IntVar(&f.sender.Pack, "pack", 0, "the most tasks in a message (default: as many as fit)")
 	flags.DurationVar(&f.http.Grace, "grace", 20*time.Second,
 		"how long posts under way may take after a signal")
@@ -99,6 +100,7 @@ func (f *serveFlags) run(cmd *cobra.Command) error {
 		return err
 	}
 	f.http.Log, f.options.Grace = console.Log, f.http.Grace
+	f.http.Large = f.sender.BlobAbove > 0
 	if kept := file.Config.Retention; kept > 0 && !cmd.Flags().Changed("keep-keys") {
 		f.sender.KeepKeys = min(f.sender.KeepKeys, kept)
 	}

@@ -33,6 +33,7 @@ Causes:
   rejected, attempts, age, not-now  the handler said so, failed too often or for too long, or was
                                     told "not now" for too long
   state-full                        its reducer's state had no room for it for an hour
+  no-body                           the blob with its body is gone, or has other bytes
   ends-process                      its processes died, or were not heard of again
   truncated, corrupt, bomb          the message cannot be unpacked
   unknown-run, other-workload       no processor of this workload may do it
@@ -83,9 +84,9 @@ func (w *which) flags(cmd *cobra.Command, limit int) {
 // causes are the reasons for which a message may be in quarantine.
 var causes = []string{
 	codec.ReasonRejected, codec.ReasonAttempts, codec.ReasonAge, codec.ReasonNotNow,
-	codec.ReasonStateFull, codec.ReasonEndsProcess, codec.ReasonTruncated, codec.ReasonCorrupt,
-	codec.ReasonBomb, codec.ReasonUnknownRun, codec.ReasonRunExpired, codec.ReasonRunEnded,
-	codec.ReasonOtherWorkload, codec.ReasonBadLine,
+	codec.ReasonStateFull, codec.ReasonNoBody, codec.ReasonEndsProcess, codec.ReasonTruncated,
+	codec.ReasonCorrupt, codec.ReasonBomb, codec.ReasonUnknownRun, codec.ReasonRunExpired,
+	codec.ReasonRunEnded, codec.ReasonOtherWorkload, codec.ReasonBadLine,
 }
 
 // filter is what the flags mean.

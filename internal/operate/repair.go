@@ -60,6 +60,7 @@ runs over standard input or a command, which cannot be read again.
 	f.source.Add(cmd)
 	flags.StringVar(&f.onBadLine, "on-bad-line", "fail",
 		"what the run did with a line that cannot be a task, the `POLICY`: fail, skip or quarantine")
+	cli.BlobAboveFlag(cmd, &f.options.BlobAbove)
 	flags.IntVar(&f.options.Pack, "pack", 0, "the most tasks in a message (default: as many as fit)")
 	flags.DurationVar(&f.options.Grace, "grace", 0,
 		"how long to go on sending what was read after a signal (default 20s)")

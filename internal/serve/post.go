@@ -29,8 +29,10 @@ import (
 )
 
 const (
-	// maxBody and maxLines bound a post, firstBytes the part of a body that has the common room.
+	// maxBody and maxLines bound a post, largeBody one that may have large tasks, firstBytes the part
+	// of a body that has the common room.
 	maxBody    = 4 << 20
+	largeBody  = 16 << 20
 	maxLines   = 10_000
 	firstBytes = 64 << 10
 	firstTime  = 5 * time.Second
@@ -189,10 +191,14 @@ func (s *Server) read(
 	}
 	defer func() { s.large.Release(beyond) }()
 	control, began := http.NewResponseController(w), time.Now()
-	tooLarge := refusal(http.StatusRequestEntityTooLarge,
-		"divide it into several posts, each with a key of its own",
-		"the body has more than %d bytes", maxBody)
-	if r.ContentLength > maxBody {
+	most, fix := maxBody, "divide it into several posts, each with a key of its own; a larger task "+
+		"needs distributor serve --blob-above"
+	if s.o.Large {
+		most, fix = largeBody, "divide it into several posts, each with a key of its own; send a larger "+
+			"task by distributor run --blob-above"
+	}
+	tooLarge := refusal(http.StatusRequestEntityTooLarge, fix, "the body has more than %d bytes", most)
+	if r.ContentLength > int64(most) {
 		return nil, release, tooLarge
 	}
 	_ = control.SetReadDeadline(began.Add(firstTime))
@@ -219,7 +225,7 @@ func (s *Server) read(
 		n, err := r.Body.Read(b[len(b):cap(b)])
 		b = b[:len(b)+n]
 		switch {
-		case len(b) > maxBody:
+		case len(b) > most:
 			return nil, release, tooLarge
 		case err == io.EOF:
 			_ = control.SetReadDeadline(time.Time{}) // or its end is taken for the client's

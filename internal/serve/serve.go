@@ -47,6 +47,8 @@ type Options struct {
 	Tokens *configfile.TokenFile
 	// Key and ID are the fields with a task's key and id; empty: the whole text, none.
 	Key, ID string
+	// Large has posts of up to 16 MiB taken, because the sender puts large tasks into blobs.
+	Large bool
 	// Bytes is how much all bodies together may take. Default 64 MiB.
 	Bytes int64
 	// Patience is how long a post waits for its acknowledgement. Default 25 s: balancers wait for 30 s

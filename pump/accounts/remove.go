@@ -193,14 +193,23 @@ func (o *accountsOf) removable(
 		return 0, nil, err
 	}
 	if p.Noticing == 0 && len(p.Left) == 0 {
-		return w.Map.Version, nil, o.refuseResults(ctx, name)
+		return w.Map.Version, nil, o.refuseBlobs(ctx, name)
 	}
 	return 0, &p, p.refusal(name)
 }
 
-// refuseResults refuses to remove an account with results of runs that are kept.
-func (o *accountsOf) refuseResults(ctx context.Context, name string) error {
-	kept, err := closing.HasResults(ctx, &o.Cfg.Config, o.Queues, o.Workload, name)
+// refuseBlobs refuses to remove an account with results of runs that are kept, or with bodies.
+func (o *accountsOf) refuseBlobs(ctx context.Context, name string) error {
+	kept, bodies, err := closing.HasBlobs(ctx, &o.Cfg.Config, o.Queues, o.Workload, name)
+	problem, fix := "it has results of runs that are kept: ",
+		"fetch them (distributor results RUN), and remove the account when the runs' retention "+
+			"is over; it stays drained until then"
+	if len(kept) == 0 {
+		kept, problem = bodies, "it has bodies of tasks of the runs: "
+		fix = "have these runs done, or end them (distributor runs end RUN), and redrive or drop " +
+			"what is in quarantine; bodies go within an hour after a run is closed, and of a run " +
+			"that is over after the retention"
+	}
 	if err != nil || len(kept) == 0 {
 		return err
 	}
@@ -209,11 +218,7 @@ func (o *accountsOf) refuseResults(ctx context.Context, name string) error {
 		ids = append(ids, id.String())
 	}
 	slices.Sort(ids)
-	return &Error{
-		Account: name, Problem: "it has results of runs that are kept: " + setup.SomeOf(ids, 10),
-		Fix: "fetch them (distributor results RUN), and remove the account when the runs' retention " +
-			"is over; it stays drained until then",
-	}
+	return &Error{Account: name, Problem: problem + setup.SomeOf(ids, 10), Fix: fix}
 }
 
 // quietRounds is how often in a row everything must be found empty.

@@ -58,6 +58,11 @@ type Options struct {
 	Name string
 	// Pack is the most tasks in one envelope. Default: as many as fit.
 	Pack int
+	// BlobAbove has the body of each task with more bytes put into a blob before its message:
+	// handlers see no difference. It needs delivery mode [pump.Once], because a body can be removed
+	// only when it is known that its task is done. Between 1 KiB and 44 KiB, which a message surely
+	// holds; a body has 64 MiB at most. Default 0: none is, and a task that fits no message is bad.
+	BlobAbove int
 	// OnBadLine is for records that cannot be tasks. Default [BadLineFail].
 	OnBadLine BadLine
 	// SealAge is how long a task waits in an open envelope for others to fill it. While the source
@@ -151,6 +156,10 @@ func (o Options) withDefaults() (Options, error) {
 	if err := checkName(o.Name); err != nil {
 		return o, err
 	}
+	if o.BlobAbove != 0 && (o.BlobAbove < 1<<10 || o.BlobAbove > pack.SurelyFits) {
+		return o, setup.OutOfRange("blob-above", o.BlobAbove,
+			"use 1KiB to 44KiB, such as 40KiB, or leave it out")
+	}
 	if o.Pack < 0 {
 		return o, pump.Invalid("pack", "it is negative", "use 1 or more, or leave it out")
 	}
@@ -241,7 +250,11 @@ func (d *Distributor) Memory() int64 {
 	if r := d.router.Current(); r != nil {
 		queues = max(queues, len(r.Workload.Map.Shards))
 	}
-	return pack.DefaultMaxOpen + send.MemoryFor(queues) + 48<<20
+	most := int64(pack.DefaultMaxOpen) + send.MemoryFor(queues) + 48<<20
+	if d.opts.BlobAbove > 0 {
+		most += 2 * pack.BodiesMemory
+	}
+	return most
 }
 
 // New checks the configuration; it makes no request.
@@ -268,6 +281,12 @@ func New(c pump.Config, from source.Source, o Options) (*Distributor, error) {
 	if o.Wait != nil {
 		if err := setup.NeedOnce(string(cfg.Delivery), "wait",
 			"waiting for tasks to be done"); err != nil {
+			return nil, err
+		}
+	}
+	if o.BlobAbove > 0 {
+		if err := setup.NeedOnce(string(cfg.Delivery), "blob-above",
+			"knowing when the body of a task can go"); err != nil {
 			return nil, err
 		}
 	}

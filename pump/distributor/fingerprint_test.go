@@ -21,7 +21,7 @@ func TestWhetherATaskFitsDependsOnTheTaskAlone(t *testing.T) {
 	verdicts := func(mapVersion uint64, format uint8) (fits string) {
 		s := &pack.Segmenter{Whole: codec.Header{Workload: "work", MapVersion: mapVersion, Version: format}, Trial: codec.NewBuilder(0), Counts: make([]uint64, 64)}
 		for size := 48_200; size < 48_400; size++ {
-			if s.TryLarge(7, 0, &source.Record{Key: []byte("k"), Body: body[:size]}) == nil {
+			if s.TryLarge(7, 0, &source.Record{Key: []byte("k"), Body: body[:size]}, false) == nil {
 				fits += "y"
 			} else {
 				fits += "n"

@@ -320,7 +320,7 @@ func (i *intake) again(p *post, found *workload.Posted) ([]*pack.Message, error)
 	slices.SortStableFunc(tasks, func(a, b pack.Numbered) int {
 		return int(a.Segment) - int(b.Segment)
 	})
-	return r.read.Lanes[0].Again(codec.Header{Workload: w.Name, Run: found.Run}, tasks)
+	return r.read.Again(i.ctx, codec.Header{Workload: w.Name, Run: found.Run}, tasks)
 }
 
 // giveUp makes the tombstones of the numbers that a post got and does not use, if a ledger records

@@ -39,7 +39,7 @@ func TestALineThatIsItsOwnKeyIsSentOnce(t *testing.T) {
 		},
 		"a key and an id": {
 			&source.TextSource{Key: "k", ID: "i", Paths: []string{testkit.Write(t, "jsonl", `{"k":"key","i":"id","b":"`+huge+`"}`)}},
-			[]string{"(bytes: key 3, id 2, body 66695)", "beside the header; put the body into a blob and send"},
+			[]string{"(bytes: key 3, id 2, body 66695)", "beside the header; give --blob-above 40KiB (with delivery: once), or put the body into a blob and send"},
 		},
 		"a line": {
 			source.Lines(testkit.Write(t, "lines", strings.Repeat("x", 2<<20))),

@@ -46,8 +46,11 @@ const maxFingerprint = 2 << 10
 // fingerprint is the fingerprint of the source and of the settings that decide which records become
 // tasks with which numbers (P2.3).
 func (d *Distributor) fingerprint(of string) string {
-	segments := d.router.Current().Workload.Map.Segments
-	return fmt.Sprintf("v%d S=%d bad=%s %s", distributorVersion, segments, d.opts.OnBadLine, of)
+	segments, bad := d.router.Current().Workload.Map.Segments, string(d.opts.OnBadLine)
+	if d.opts.BlobAbove > 0 && d.opts.OnBadLine != BadLineFail {
+		bad += "+blobs" // a large record has a number
+	}
+	return fmt.Sprintf("v%d S=%d bad=%s %s", distributorVersion, segments, bad, of)
 }
 
 // look opens the source of a new run and, if it need not wait, reads the first record.

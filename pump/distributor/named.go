@@ -228,7 +228,8 @@ func (d *Distributor) sameLength(ctx context.Context, r *run) error {
 	from, err := s.Open(ctx, nil)
 	n, rec := uint64(0), source.Record{}
 	for n <= r.row.Tasks && err == nil {
-		if rec, err = from.Next(ctx); err == nil && pack.TooLarge(d.cfg.Workload, &rec) == nil {
+		rec, err = from.Next(ctx)
+		if err == nil && pack.TooLarge(d.cfg.Workload, &rec, d.opts.BlobAbove) == nil {
 			n++
 		} else if _, bad := errors.AsType[*source.BadInput](err); bad {
 			err = nil

@@ -60,7 +60,7 @@ func (s *Sender) Post(
 	}
 	did.Errs = make([]error, len(tasks))
 	for i := range tasks {
-		did.Errs[i] = pack.TooLarge(s.d.cfg.Workload, &tasks[i])
+		did.Errs[i] = pack.TooLarge(s.d.cfg.Workload, &tasks[i], s.d.opts.BlobAbove)
 	}
 	if err := errors.Join(did.Errs...); err != nil {
 		return did, err

@@ -304,8 +304,8 @@ func (r *repair) count(ctx context.Context) error {
 	dist.read = &pack.Segmenter{
 		Source: src, Counts: make([]uint64, d.router.Current().Workload.Map.Segments), Count: &dist.count,
 		Whole: codec.Header{Workload: d.cfg.Workload, Run: r.run.ID}, Trial: codec.NewBuilder(0),
-		Wanted: func(uint32, uint64) bool { return false },
-		OnBad:  func(bad *source.BadInput, _ int) error { return r.passOver(dist, bad) },
+		Wanted: func(uint32, uint64) bool { return false }, Bodies: d.bodies(d.cfg.Log),
+		OnBad: func(bad *source.BadInput, _ int) error { return r.passOver(dist, bad) },
 	}
 	done := dist.watch(ctx)
 	err = dist.read.Read(ctx, ctx)

@@ -19,6 +19,7 @@ import (
 	"github.com/queuepump/queuepump/pump/coordination"
 	"github.com/queuepump/queuepump/pump/distributor/internal/pack"
 	"github.com/queuepump/queuepump/pump/distributor/internal/send"
+	"github.com/queuepump/queuepump/pump/internal/bodies"
 	"github.com/queuepump/queuepump/pump/internal/member"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/row"
@@ -77,8 +78,9 @@ type run struct {
 	before          pump.Requests
 	beforeThrottled int64
 
-	read *pack.Segmenter
-	put  *send.Putter
+	read    *pack.Segmenter
+	put     *send.Putter
+	packing sync.WaitGroup // the lanes, and bodies on their way
 }
 
 // ending is how a distribution ended that did not fail.
@@ -126,13 +128,8 @@ func (r *run) sendAll(ctx context.Context) (ending, error) {
 	r.end = end
 	r.beaten.Store(&beaten{time.Now(), 0}) // the row was written or read just now
 	check := r.assemble(stages, work, reader)
-	var packing sync.WaitGroup // the lanes
 	for _, l := range r.read.Lanes {
-		packing.Add(1)
-		stages.Go(func() error {
-			defer packing.Done()
-			return l.Run(work)
-		})
+		r.pack(stages, func() error { return l.Run(work) })
 	}
 	acknowledged := make(chan struct{}) // everything that was read
 	if check != nil {
@@ -157,7 +154,7 @@ func (r *run) sendAll(ctx context.Context) (ending, error) {
 	for _, l := range r.read.Lanes {
 		l.Close()
 	}
-	packing.Wait()
+	r.packing.Wait()
 	r.put.Wait() // after the lanes, which add to it
 	close(acknowledged)
 	if err = stages.Wait(); err != nil {
@@ -176,6 +173,15 @@ func (r *run) sendAll(ctx context.Context) (ending, error) {
 		r.flush(check, r.read.Snapshot())
 	}
 	return endStopped, nil
+}
+
+// pack does a step before everything that was read is packed.
+func (r *run) pack(stages *errgroup.Group, step func() error) {
+	r.packing.Add(1)
+	stages.Go(func() error {
+		defer r.packing.Done()
+		return step()
+	})
 }
 
 // readOn reads the source to its end, or until it is stopped there.
@@ -276,8 +282,7 @@ func (r *run) assemble(
 		lanes[i] = pack.NewLane(&pack.Packer{
 			Head: head, Most: d.opts.Pack, MaxHeld: pack.DefaultMaxOpen / d.cfg.Sim.Lanes,
 			Opened: track.Opened, Open: make([]*pack.OpenEnvelope, w.Map.Segments/d.cfg.Sim.Lanes+1),
-			Stride: d.cfg.Sim.Lanes,
-			Emit:   r.put.Send, MapVersion: func() uint64 { return d.router.Current().Workload.Map.Version },
+			Stride: d.cfg.Sim.Lanes, Emit: r.put.Send, MapVersion: d.mapVersion,
 			Writes: d.router.Writes, Limit: d.router.Limit,
 		})
 		lanes[i].SealAge = max(age, 0)
@@ -301,8 +306,11 @@ func (r *run) assemble(
 	if r.onBad == nil {
 		r.read.OnBad = r.badLine
 	}
+	r.read.Put, r.read.Bodies = r.put.Send, d.bodies(r.log)
+	if b := r.read.Bodies; b != nil {
+		b.Go = func(step func() error) { r.pack(stages, step) }
+	}
 	if in, is := r.source.(*intake); is {
-		r.read.Put = r.put.Send
 		in.posts.of.Store(r)
 	}
 	if r.from != nil {
@@ -327,6 +335,30 @@ func (r *run) assemble(
 	_, r.read.Stalls = r.source.(*stream)
 	return check
 }
+
+// bodies is what puts the bodies of large tasks into blobs; nil: nothing does.
+func (d *Distributor) bodies(log *slog.Logger) *pack.Bodies {
+	if d.opts.BlobAbove == 0 {
+		return nil
+	}
+	store := &bodies.Store{
+		Queues: d.fleet, Workload: d.cfg.Workload, Jitter: waits.Jitter(d.cfg.Instance), Log: log,
+		Active: func() map[string]bool {
+			return queues.ActiveAccounts(d.router.Current().Workload.Map)
+		},
+	}
+	if !d.opts.repeats() {
+		store.Patience = refusedFor
+	}
+	return &pack.Bodies{
+		Above: d.opts.BlobAbove, Store: store, MapVersion: d.mapVersion, Turn: d.cfg.Sim.Seeding.Turn,
+	}
+}
+
+// refusedFor is for how long a command goes on while every account refuses a body.
+const refusedFor = time.Minute
+
+func (d *Distributor) mapVersion() uint64 { return d.router.Current().Workload.Map.Version }
 
 // loggedBadLines is how many bad lines of a run are named in the log; a file of bad lines must not
 // become a log of the same size.

@@ -28,6 +28,8 @@ type SenderOptions struct {
 	Linger time.Duration
 	// Pack is the most tasks in one message. Default: as many as fit.
 	Pack int
+	// BlobAbove has larger bodies put into blobs; see [Options].BlobAbove.
+	BlobAbove int
 	// Name is that of the run; see [Options].Name. A program that died goes on with its run: ask
 	// [Sender.Acknowledged] first, and send from one goroutine. To leave the run open, end the
 	// program without Close, or with a context that has ended.
@@ -78,7 +80,7 @@ func NewSender(cfg pump.Config, o SenderOptions) (*Sender, error) {
 	s := &Sender{closing: make(chan struct{})}
 	var err error
 	if s.d, err = New(cfg, nil, Options{
-		SealAge: o.Linger, Pack: o.Pack, Name: o.Name,
+		SealAge: o.Linger, Pack: o.Pack, Name: o.Name, BlobAbove: o.BlobAbove,
 	}); err != nil {
 		return nil, err
 	}

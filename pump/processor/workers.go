@@ -12,6 +12,7 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/internal/jsonline"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/queues"
@@ -58,6 +59,7 @@ const watchEvery = time.Second
 type workers struct {
 	r    *run
 	all  []worker
+	dark darkAccounts             // for bodies
 	late atomic.Pointer[lateness] // as the watch has seen it last
 }
 
@@ -151,6 +153,13 @@ func (s *worker) runNext() (more bool) {
 		}
 		s.took, s.ended = 0, time.Now()
 		return more
+	}
+	if d.Header.Body != (codec.BodyRef{}) {
+		if !s.pool.fetch(d) {
+			s.took, s.ended = 0, time.Now()
+			return more
+		}
+		now = time.Now()
 	}
 	ctx := s.startTasks(d, from, to, now)
 	err := errGoexit // stands if the handler does not return

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -248,6 +249,7 @@ func (r *reader) decode(s *storage.Message) *Peeked {
 		return m
 	}
 	for _, t := range env.Tasks {
+		t.Body = bodyOf(&h, t.Body)
 		key := shardmap.KeyOf(t.Key, t.Body, h.Segment, r.o.Workload.Map.Segments)
 		if f.Key == nil || string(key) == string(f.Key) {
 			m.Contents = append(
@@ -258,6 +260,14 @@ func (r *reader) decode(s *storage.Message) *Peeked {
 	}
 	m.Matching = len(m.Contents)
 	return m
+}
+
+// bodyOf is what is shown of a task's body: of one in a blob, where it is.
+func bodyOf(h *codec.Header, body []byte) []byte {
+	if h.Body == (codec.BodyRef{}) {
+		return body
+	}
+	return fmt.Appendf(nil, "(%d bytes in a blob of account %s)", h.Body.Size, h.Body.Account)
 }
 
 func (f *PeekFilter) means(h *codec.Header) bool {

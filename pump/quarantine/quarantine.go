@@ -122,7 +122,8 @@ func (m *Message) Open() ([]Task, error) {
 		if m.key != nil && string(key) != string(m.key) {
 			continue
 		}
-		q := Task{N: t.N, Key: slices.Clone(key), ID: string(t.ID), Body: slices.Clone(t.Body)}
+		body := slices.Clone(bodyOf(&m.header, t.Body))
+		q := Task{N: t.N, Key: slices.Clone(key), ID: string(t.ID), Body: body}
 		if m.header.Run.IsZero() {
 			q.Foreign, q.ID = q.ID, ""
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/bodies"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/nudging"
 	"github.com/queuepump/queuepump/pump/internal/queues"
@@ -198,6 +199,11 @@ func (q *Quarantine) settleOne(
 	segment := q.segmentOf(m)
 	var home *queues.Queue
 	first := false
+	if outcome == Redriven && m.header.Body != (codec.BodyRef{}) {
+		if err = bodies.Renew(ctx, q.of.Queues, &m.header); err != nil {
+			return scanKeep, err
+		}
+	}
 	if outcome == Redriven {
 		if first, err = redrives.begin(ctx, m); err != nil {
 			return scanKeep, err

@@ -11,7 +11,6 @@ import (
 	"github.com/RoaringBitmap/roaring/v2/roaring64"
 
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/results"
 	"github.com/queuepump/queuepump/pump/internal/setup"
@@ -292,12 +291,7 @@ func (r *resultsReader) fetch(ctx context.Context, ref results.Ref) (body []byte
 		return nil, fmt.Errorf("there are no credentials here for account %q", ref.Account)
 	}
 	for try := uint64(0); ; try++ {
-		var b storage.Blob
-		err = r.Queues.Blob(ctx, a, results.Container(r.Workload.Name), cluster.OpGetBlob,
-			func(ctx context.Context, c storage.Container) (err error) {
-				b, err = c.Get(ctx, ref.Blob(), 0, objectMost)
-				return err
-			})
+		b, err := r.Queues.GetBlob(ctx, a, results.Container(r.Workload.Name), ref.Blob(), objectMost)
 		pause := waits.Jitter(r.Cfg.Instance).Around(
 			waits.Doubled(200*time.Millisecond, 5*time.Second, try), "results", ref.Blob(), try)
 		if err == nil || !storage.Ambiguous(err) || try >= fetchTries || !waits.Wait(ctx, pause) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/queuepump/queuepump/pump/internal/bodies"
 	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
@@ -103,14 +104,19 @@ func removeRows(ctx context.Context, w *workload.Workload, g rowGroup, removed f
 	}
 }
 
-// removeResults deletes the objects of results. Their container stays, empty.
+// removeResults deletes the objects of results, and the bodies of tasks. Their containers stay,
+// empty.
 func (d *workloadDeletion) removeResults(ctx context.Context) error {
 	used, err := closing.UsesResults(ctx, d.Queues, d.Workload)
 	if err != nil || !used {
 		return err
 	}
-	container, done := results.Container(d.Workload.Name), 0
-	for _, name := range d.Queues.Names() {
+	done := 0
+	for n, name := range slices.Repeat(d.Queues.Names(), 2) {
+		container := results.Container(d.Workload.Name)
+		if n >= len(d.Queues.Names()) {
+			container = bodies.Container(d.Workload.Name)
+		}
 		if d.lost(name) || slices.Contains(d.found.Kept, name) {
 			continue
 		}

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/bodies"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/queues"
@@ -18,79 +21,114 @@ import (
 )
 
 const (
-	// sweepEvery is how often objects of results are looked for, if their runs are gone.
+	// sweepEvery is how often it is looked for objects of results whose runs are gone, and for bodies
+	// that no task needs any more.
 	sweepEvery = time.Hour
 	// sweepMost is how many go between two passes.
 	sweepMost = 200
 )
 
-// sweeping is how far a closer has come with the results of runs that are gone.
+// sweeping is how far a closer has come with blobs that are not needed any more.
 type sweeping struct {
 	over    time.Time // when the last sweep was over
-	account int       // of the queues' names; behind them come the rows
+	bodies  bool      // there may be bodies
+	account int       // of the queues' names, once for results and once for bodies; then the rows
 	from    string
+	began   time.Time            // by the server's clock
+	before  time.Time            // a retention ago
 	kept    map[codec.RunID]bool // whether the row of a run is there
+	fates   map[codec.RunID]fate // of the bodies of runs
+	sums    *ledger.Sums
+	held    *quarantined
 }
 
 // sweep removes objects of results, and rows that lead to them, if none of their runs has a row.
 // Each is as old as the retention then, by the service's clock. What was put and never recorded
-// goes so, too. One page is looked at between two passes.
+// goes so, too. It removes bodies as P3.10 says. One page is looked at between two passes.
 func (c *Closer) sweep(ctx context.Context) error {
 	s := &c.swept
-	if !c.Results || c.view == nil || s.kept == nil && time.Since(s.over) < sweepEvery {
+	if c.view == nil || s.kept == nil && time.Since(s.over) < sweepEvery {
 		return nil
 	}
-	server, local, err := workload.ServerTime(ctx, c.queues.Control, c.workload)
-	if err != nil || server.IsZero() {
-		return err
-	}
-	before := server.Add(time.Since(local) - c.retain())
 	if s.kept == nil {
-		*s = sweeping{kept: map[codec.RunID]bool{}}
+		used, err := false, error(nil)
+		if c.once {
+			used, err = bodies.Used(ctx, c.queues.Control, c.workload)
+		}
+		if err == nil && !used && !c.Results {
+			s.over = time.Now()
+		}
+		if err != nil || !used && !c.Results {
+			return err
+		}
+		server, _, err := workload.ServerTime(ctx, c.queues.Control, c.workload)
+		if err != nil || server.IsZero() {
+			return err
+		}
+		*s = sweeping{
+			bodies: used, began: server, before: server.Add(-c.retain()), kept: map[codec.RunID]bool{},
+			fates: map[codec.RunID]fate{},
+		}
 	}
 	names := c.queues.Names()
-	if s.account >= len(names) {
-		if s.from, err = c.sweepRows(ctx, s.from, before); err != nil || s.from == "" {
+	var err error
+	switch n := s.account; {
+	case n < len(names) && c.Results:
+		s.from, err = c.sweepBlobs(ctx, names[n], results.Container(c.workload), s.from, c.staleResults)
+	case n < len(names):
+		s.from = ""
+	case n < 2*len(names) && s.bodies:
+		s.from, err = c.sweepBlobs(ctx, names[n-len(names)], bodies.Container(c.workload), s.from,
+			c.staleBody)
+	default:
+		if s.from, err = c.sweepRows(ctx, s.from, s.before); err != nil || s.from == "" {
 			*s = sweeping{over: time.Now()}
 		}
 		return err
 	}
-	s.from, err = c.sweepObjects(ctx, names[s.account], s.from, before)
 	if err != nil || s.from == "" {
 		s.account, s.from = s.account+1, "" // an account that does not answer has its turn an hour later
 	}
 	return err
 }
 
-// sweepObjects looks at a page of an account's objects, and gives the name to go on from.
-func (c *Closer) sweepObjects(
-	ctx context.Context, name, from string, before time.Time,
+// sweepBlobs looks at a page of an account's blobs, removes the stale ones, and gives the name to
+// go on from.
+func (c *Closer) sweepBlobs(
+	ctx context.Context, name, container, from string,
+	stale func(context.Context, *storage.Blob) (bool, error),
 ) (next string, err error) {
-	a, container, gone := c.queues.Account(name), results.Container(c.workload), 0
+	a, gone := c.queues.Account(name), 0
 	page, next, err := c.queues.Blobs(ctx, a, container, from)
 	for i := range page {
 		b := &page[i]
 		if gone == sweepMost {
 			return b.Name, nil
 		}
-		runs, told := results.RunsOf(b.Metadata)
-		if !told || !b.Modified.Before(before) {
-			continue // it is not of this package, or young
-		}
-		switch kept, err := c.anyKept(ctx, runs); {
+		switch is, err := stale(ctx, b); {
 		case err != nil:
 			return "", err
-		case kept:
+		case !is:
 			continue
 		}
 		err := c.queues.Blob(ctx, a, container, cluster.OpDeleteBlob,
 			func(ctx context.Context, at storage.Container) error { return at.Delete(ctx, b.Name) })
 		if err != nil && !storage.Is(err, storage.Gone) {
-			return "", fmt.Errorf("removing results %s/%s: %w", name, b.Name, err)
+			return "", fmt.Errorf("removing %s/%s/%s: %w", name, container, b.Name, err)
 		}
 		gone++
 	}
 	return next, err
+}
+
+// staleResults reports whether an object of results is not needed any more.
+func (c *Closer) staleResults(ctx context.Context, b *storage.Blob) (bool, error) {
+	runs, told := results.RunsOf(b.Metadata)
+	if !told || !b.Modified.Before(c.swept.before) {
+		return false, nil // it is not of this package, or young
+	}
+	kept, err := c.anyKept(ctx, runs)
+	return !kept, err
 }
 
 // anyKept reports whether one of the runs has a row, or one that cannot be read.
@@ -141,41 +179,58 @@ func (c *Closer) sweepRows(ctx context.Context, from string, before time.Time) (
 	return from, row.RemoveFound(ctx, c.queues.Control, gone)
 }
 
-// HasResults reports whether an account has objects of results of runs with rows, and names some of
-// the runs.
-func HasResults(
+// HasBlobs reports whether an account has objects of results of runs with rows, or bodies, and
+// names some of the runs.
+func HasBlobs(
 	ctx context.Context, cfg *pump.Config, f *queues.Set, w *workload.Workload, account string,
-) (runs []codec.RunID, err error) {
+) (resultsOf, bodiesOf []codec.RunID, err error) {
 	used, err := UsesResults(ctx, f, w)
 	if err != nil || !used {
-		return nil, err
+		return nil, nil, err
 	}
 	c := New(cfg, f, w)
 	c.swept.kept = map[codec.RunID]bool{}
-	for from := ""; ; {
-		page, next, err := f.Blobs(ctx, f.Account(account), results.Container(w.Name), from)
-		if err != nil {
-			return nil, err
-		}
-		for _, b := range page {
-			ids, _ := results.RunsOf(b.Metadata)
-			if _, err := c.anyKept(ctx, ids); err != nil {
-				return nil, err
+	a, all := f.Account(account), map[codec.RunID]bool{}
+	err = eachBlob(ctx, f, a, results.Container(w.Name), func(b *storage.Blob) error {
+		ids, _ := results.RunsOf(b.Metadata)
+		_, err := c.anyKept(ctx, ids)
+		return err
+	})
+	if err == nil {
+		err = eachBlob(ctx, f, a, bodies.Container(w.Name), func(b *storage.Blob) error {
+			if run, told := bodies.RunOf(b.Name); told {
+				all[run] = true
 			}
-		}
-		if from = next; from == "" {
-			break
-		}
+			return nil
+		})
 	}
 	for id, kept := range c.swept.kept {
 		if kept {
-			runs = append(runs, id)
+			resultsOf = append(resultsOf, id)
 		}
 	}
-	return runs, nil
+	return resultsOf, slices.Collect(maps.Keys(all)), err
 }
 
-// UsesResults reports whether a row leads to results of a workload.
+// eachBlob visits all blobs of a container.
+func eachBlob(
+	ctx context.Context, f *queues.Set, a *queues.Account, container string,
+	visit func(*storage.Blob) error,
+) error {
+	for from := ""; ; {
+		page, next, err := f.Blobs(ctx, a, container, from)
+		for i := range page {
+			if err == nil {
+				err = visit(&page[i])
+			}
+		}
+		if from = next; err != nil || from == "" {
+			return err
+		}
+	}
+}
+
+// UsesResults reports whether a row leads to results of a workload, or says that there are bodies.
 func UsesResults(ctx context.Context, f *queues.Set, w *workload.Workload) (bool, error) {
 	found, err := row.MustFind(ctx, f.Control, storage.Query{
 		Partition: results.Partition(w.Name), Select: []string{row.FormatProperty},

@@ -2,14 +2,19 @@ package queues
 
 import (
 	"context"
+	"errors"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/storage"
+	"github.com/queuepump/queuepump/shardmap"
 )
 
 // blobTimeout bounds one request to a blob, with the wait for the account's budget: 8 MiB take less
-// than a second, and another account takes what this one does not.
+// than a second, and another account takes what this one does not. A body has a second more for
+// each MiB.
 const blobTimeout = 15 * time.Second
 
 // Blob makes a request to a blob of an account. It is paid for from the account's budget and
@@ -18,8 +23,16 @@ func (f *Set) Blob(
 	ctx context.Context, a *Account, container string, op cluster.Op,
 	call func(ctx context.Context, c storage.Container) error,
 ) error {
+	return f.blob(ctx, a, container, op, 0, call)
+}
+
+// blob is Blob of a body of so many bytes.
+func (f *Set) blob(
+	ctx context.Context, a *Account, container string, op cluster.Op, size uint64,
+	call func(ctx context.Context, c storage.Container) error,
+) error {
 	start := time.Now()
-	ctx, cancel := context.WithTimeout(ctx, blobTimeout)
+	ctx, cancel := context.WithTimeout(ctx, blobTimeout+time.Duration(size>>20)*time.Second)
 	defer cancel()
 	if a.Budget.Spend(ctx, ClassPut, 1) != nil {
 		return storage.NotSent(ctx, op.String(), a.Name, container)
@@ -31,6 +44,118 @@ func (f *Set) Blob(
 		a.Budget.Throttled()
 	}
 	return err
+}
+
+// GetBlob reads a blob of at most so many bytes.
+func (f *Set) GetBlob(
+	ctx context.Context, a *Account, container, name string, most uint64,
+) (b storage.Blob, err error) {
+	err = f.blob(ctx, a, container, cluster.OpGetBlob, most,
+		func(ctx context.Context, c storage.Container) (err error) {
+			b, err = c.Get(ctx, name, 0, int64(most))
+			return err
+		})
+	return b, err
+}
+
+// PutBlob writes a blob.
+func (f *Set) PutBlob(ctx context.Context, a *Account, container, name string, body []byte,
+	metadata map[string]string,
+) error {
+	return f.blob(ctx, a, container, cluster.OpPutBlob, uint64(len(body)),
+		func(ctx context.Context, c storage.Container) error {
+			return c.Put(ctx, name, body, metadata)
+		})
+}
+
+// Placer puts blobs into a container that each account has, every blob into the first account that
+// takes it. An account that did not is asked last for a minute.
+type Placer struct {
+	Set       *Set
+	Container string
+	// Refused is told of an account that did not take a blob; another one is asked then.
+	Refused func(account string, err error)
+
+	mu   sync.Mutex           // guards late
+	late map[string]time.Time // when an account did not take a blob
+}
+
+// roundFor is how long an account that did not take a blob is asked last.
+const roundFor = time.Minute
+
+// Put puts a blob. Active are the accounts that tasks are put into: they
+// are asked, all if there are none, beginning at the place first. It gives the account that has
+// taken the blob. A put in doubt may leave a copy in an account that was gone round.
+func (p *Placer) Put(ctx context.Context, first uint64, active map[string]bool,
+	name string, body []byte, metadata map[string]string,
+) (account string, err error) {
+	var errs []error
+	for _, of := range p.order(first, active) {
+		a := p.Set.Account(of)
+		err := p.Set.PutBlob(ctx, a, p.Container, name, body, metadata)
+		if storage.Is(err, storage.Missing) {
+			err = p.Set.Blob(ctx, a, p.Container, cluster.OpCreate,
+				func(ctx context.Context, c storage.Container) error { return c.Create(ctx) })
+			if err == nil {
+				err = p.Set.PutBlob(ctx, a, p.Container, name, body, metadata)
+			}
+		}
+		p.note(of, err)
+		if err == nil {
+			return of, nil
+		}
+		p.Refused(of, err)
+		if errs = append(errs, err); ctx.Err() != nil {
+			break
+		}
+	}
+	return "", errors.Join(errs...)
+}
+
+func (p *Placer) note(account string, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err == nil {
+		delete(p.late, account)
+		return
+	}
+	if p.late == nil {
+		p.late = map[string]time.Time{}
+	}
+	p.late[account] = time.Now()
+}
+
+// order is the accounts in the order in which they are asked.
+func (p *Placer) order(first uint64, active map[string]bool) []string {
+	names := slices.DeleteFunc(slices.Clone(p.Set.Names()), func(name string) bool {
+		return !active[name]
+	})
+	if len(names) == 0 {
+		names = slices.Clone(p.Set.Names())
+	}
+	own := int(first % uint64(len(names)))
+	names = slices.Concat(names[own:], names[:own])
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	late := func(name string) int {
+		if time.Since(p.late[name]) < roundFor {
+			return 1
+		}
+		return 0
+	}
+	slices.SortStableFunc(names, func(a, b string) int { return late(a) - late(b) })
+	return names
+}
+
+// ActiveAccounts are the accounts of a map that tasks are put into.
+func ActiveAccounts(m *shardmap.Map) map[string]bool {
+	active := map[string]bool{}
+	for _, s := range m.Shards {
+		if s.State == shardmap.Active {
+			active[s.Account] = true
+		}
+	}
+	return active
 }
 
 // BlobPage is how many blobs a page has.

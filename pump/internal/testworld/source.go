@@ -27,6 +27,7 @@ type ListSource struct {
 	Pace  time.Duration // before each record
 	Bad   map[int]bool
 	Key   func(i int) string
+	Body  func(i int) []byte // nil: short ones
 }
 
 // Fingerprint is the test's.
@@ -62,9 +63,11 @@ func (r *ListReader) Next(ctx context.Context) (source.Record, error) {
 			Where: fmt.Sprintf("list:%d", i+1), Raw: fmt.Appendf(nil, "raw %d", i), Err: ErrFlop,
 		}
 	}
-	return source.Record{
-		Key: []byte(r.S.keyOf(i)), ID: fmt.Sprint(i), Body: fmt.Appendf(nil, "body %d", i),
-	}, nil
+	body := fmt.Appendf(nil, "body %d", i)
+	if r.S.Body != nil {
+		body = r.S.Body(i)
+	}
+	return source.Record{Key: []byte(r.S.keyOf(i)), ID: fmt.Sprint(i), Body: body}, nil
 }
 
 func (s *ListSource) keyOf(i int) string {

@@ -35,15 +35,20 @@ func (Ready) Acknowledge(int64) {}
 // Refuse does nothing: a message that is sealed is not refused.
 func (Ready) Refuse(error) {}
 
-// TooLarge is why a task fits no message of a workload, or nil.
-func TooLarge(workload string, rec *source.Record) error {
-	if len(rec.Key)+len(rec.ID)+len(rec.Body) <= surelyFits {
+// TooLarge is why a task fits no message of a workload, or nil. Above is from how many bytes on
+// bodies go into blobs; 0: they do not.
+func TooLarge(workload string, rec *source.Record, above int) error {
+	if above == 0 && len(rec.Key)+len(rec.ID)+len(rec.Body) <= SurelyFits {
 		return nil
 	}
 	s := &Segmenter{
 		Whole: codec.Header{Workload: workload, Run: pump.RunID{1}}, Trial: codec.NewBuilder(0),
+		Counts: make([]uint64, shardmap.MaxSegments),
 	}
-	err := s.TryLarge(shardmap.MaxSegments-1, math.MaxUint32, rec)
+	if above > 0 {
+		s.Bodies = &Bodies{Above: above}
+	}
+	_, err := s.inBlob(shardmap.MaxSegments-1, math.MaxUint32, rec)
 	if bad, ok := errors.AsType[*source.BadInput](err); ok {
 		return bad.Err
 	}
@@ -57,9 +62,8 @@ type Numbered struct {
 	Task    *source.Record
 }
 
-// Again makes the messages of tasks that got their numbers in another run, whose header is given.
-// Those of a segment come together, in the order of their numbers. The messages are made as the
-// lane would make them.
+// Again is [Segmenter.Again] of tasks without large bodies. Those of a segment come together, in
+// the order of their numbers. The messages are made as the lane would make them.
 func (l *Lane) Again(head codec.Header, tasks []Numbered) (made []*Message, err error) {
 	p := &Packer{
 		Head: head, Most: l.packer.Most, MaxHeld: math.MaxInt, MapVersion: l.packer.MapVersion,

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump/internal/bodies"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/source"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -67,13 +68,14 @@ type Segmenter struct {
 	// Trace makes the span of a task that is sent and gives its context; nil: tasks are not traced.
 	Trace func(ctx context.Context, segment uint32, n uint64) []byte
 	// Put puts a message that is sealed already; see [Ready].
-	Put func(*Message) error
+	Put    func(*Message) error
+	Bodies *Bodies // of large tasks; nil: they stand in messages
 }
 
-// surelyFits is a size of key, id and body up to which any task fits an empty
+// SurelyFits is a size of key, id and body up to which any task fits an empty
 // envelope, compressible or not: 48 KiB are in 64 KiB of base64, less
 // codec.DefaultHeadroom and at most 2 KiB of header. Larger ones are tried.
-const surelyFits = 44 << 10
+const SurelyFits = 44 << 10
 
 // Read reads until the source ends (nil), reading ends (the cause of its context),
 // a bad line ends the run or something fails. A task that is read is offered to
@@ -168,13 +170,16 @@ func (s *Segmenter) accept(ctx context.Context, rec *source.Record) error {
 	kept, _ := rec.Receipt.(Reserved)
 	if kept != nil {
 		if given, has := kept.Number(); has {
-			return s.collect(ctx, segment, given, rec)
+			blob, err := s.inBlob(segment, given, rec)
+			if err != nil {
+				return err
+			}
+			return s.handOn(ctx, segment, given, rec, blob)
 		}
 	}
-	if len(rec.Key)+len(rec.ID)+len(rec.Body) > surelyFits {
-		if err := s.TryLarge(segment, n, rec); err != nil {
-			return err
-		}
+	blob, err := s.inBlob(segment, n, rec)
+	if err != nil {
+		return err
 	}
 	if kept != nil {
 		kept.Take(segment, n)
@@ -185,7 +190,7 @@ func (s *Segmenter) accept(ctx context.Context, rec *source.Record) error {
 				rec.Trace = s.Trace(ctx, segment, n)
 			}
 		}
-		if err := s.collect(ctx, segment, n, rec); err != nil {
+		if err := s.handOn(ctx, segment, n, rec, blob); err != nil {
 			return err
 		}
 	}
@@ -196,6 +201,30 @@ func (s *Segmenter) accept(ctx context.Context, rec *source.Record) error {
 		s.progress()
 	}
 	return nil
+}
+
+// inBlob says whether the body of a task goes into a blob: a property of the record alone, and of
+// the options. The error is a [*source.BadInput] if the task fits no message either way.
+func (s *Segmenter) inBlob(segment uint32, n uint64, rec *source.Record) (bool, error) {
+	blob := s.Bodies != nil && len(rec.Body) > s.Bodies.Above
+	if !blob && len(rec.Key)+len(rec.ID)+len(rec.Body) <= SurelyFits {
+		return false, nil
+	}
+	err := s.TryLarge(segment, n, rec, blob)
+	if _, bad := errors.AsType[*source.BadInput](err); bad && !blob && s.Bodies != nil {
+		return true, s.TryLarge(segment, n, rec, true)
+	}
+	return blob, err
+}
+
+// handOn hands a task that has its number to its lane, or has its body put.
+func (s *Segmenter) handOn(
+	ctx context.Context, segment uint32, n uint64, rec *source.Record, blob bool,
+) error {
+	if blob {
+		return s.putLarge(ctx, segment, n, rec)
+	}
+	return s.collect(ctx, segment, n, rec)
 }
 
 // collect copies a task into what its lane gets next.
@@ -263,18 +292,24 @@ func (s *Segmenter) progress() {
 	s.Count.Total.Store(total)
 }
 
-// TryLarge tries a large task against an empty envelope, before the task has a number. The error is
-// a [*source.BadInput].
-func (s *Segmenter) TryLarge(segment uint32, n uint64, rec *source.Record) error {
-	h := s.Whole
+// TryLarge tries a large task against an empty envelope, before the task has a number; blob: with
+// its body in a blob. The error is a [*source.BadInput].
+func (s *Segmenter) TryLarge(segment uint32, n uint64, rec *source.Record, blob bool) error {
+	h, body := s.Whole, rec.Body
 	h.Segment = segment
+	if blob {
+		h.Body, body = anyBody, nil
+	}
 	// Room for any header: the map may have any version when an envelope is written, and a process
 	// that numbers the same records later must come to the same verdict.
 	h.MapVersion, h.Version = math.MaxUint64, codec.Version
 	s.Trial.Reset(h)
-	fits, err := s.Trial.Add(codec.Task{N: n, Key: rec.Key, ID: []byte(rec.ID), Body: rec.Body})
+	fits, err := s.Trial.Add(codec.Task{N: n, Key: rec.Key, ID: []byte(rec.ID), Body: body})
 	s.Trial.Reset(h) // lets go of the memory
-	if fits {
+	switch {
+	case blob && len(rec.Body) > bodies.Most:
+		err = fmt.Errorf("%w: its body has more than %d bytes", codec.ErrTaskTooLarge, bodies.Most)
+	case fits:
 		return nil
 	}
 	if !errors.Is(err, codec.ErrTaskTooLarge) {
@@ -290,20 +325,25 @@ func (s *Segmenter) TryLarge(segment uint32, n uint64, rec *source.Record) error
 	}
 	return &source.BadInput{
 		Where: where, Raw: rec.Body[:min(len(rec.Body), storage.MaxText)],
-		Err: &tooLarge{what, err},
+		Err: &tooLarge{what, err, s.Bodies != nil},
 	}
 }
 
 // tooLarge is a task that fits no message, in words that say what would.
 type tooLarge struct {
-	what string // its parts, in bytes
-	err  error
+	what   string // its parts, in bytes
+	err    error
+	bodies bool // go into blobs
 }
 
 func (e *tooLarge) Error() string {
 	_, detail, _ := strings.Cut(e.err.Error(), codec.ErrTaskTooLarge.Error()+": ")
+	way := "give --blob-above 40KiB (with delivery: once), or put"
+	if e.bodies {
+		way = "put"
+	}
 	return fmt.Sprintf("the task is too large for a message (bytes: %s): %s; "+
-		"put the body into a blob and send the blob's name", e.what, detail)
+		"%s the body into a blob and send the blob's name", e.what, detail, way)
 }
 
 func (e *tooLarge) Unwrap() error { return e.err }

@@ -15,6 +15,7 @@ import (
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/coordination"
+	"github.com/queuepump/queuepump/pump/internal/bodies"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -139,11 +140,12 @@ type Disposition struct {
 }
 
 // Unpacks is what opening a message takes, in bytes: its records, in a buffer whose size is a power
-// of two mostly, and its tasks in two lists.
+// of two mostly, its tasks in two lists, and a body that lies in a blob.
 func (d *Delivery) Unpacks() int64 {
 	const aTask = int64(unsafe.Sizeof(codec.Task{}) + unsafe.Sizeof(pump.Task{}))
 	records := min(d.Header.RawLen, maxOpened)
-	return int64(1)<<bits.Len64(max(records, 1)-1) + aTask*int64(min(d.Count, maxTasks))
+	return int64(1)<<bits.Len64(max(records, 1)-1) + aTask*int64(min(d.Count, maxTasks)) +
+		int64(min(d.Header.Body.Size, bodies.Most))
 }
 
 // Content is the body of the task of a message that no distributor made.
@@ -218,6 +220,12 @@ func (d *Delivery) Unpacked(tasks []codec.Task) []pump.Task {
 		}
 	}
 	return list
+}
+
+// TakeBody gives the one task the body that was read from its blob.
+func (d *Delivery) TakeBody(body []byte) {
+	t := &d.Tasks[0]
+	t.Body, t.Key = body, shardmap.KeyOf(d.Env.Tasks[0].Key, body, d.Header.Segment, d.Segments)
 }
 
 // sharedIDs is the ids of all tasks one after another, in one string.

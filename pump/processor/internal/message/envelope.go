@@ -22,6 +22,9 @@ func (d *Delivery) Pack(h codec.Header, tasks []int, limit int) (text []byte, ok
 		t := &d.Tasks[i]
 		ct := codec.Task{N: t.N, ID: []byte(t.ID), Body: t.Body, Trace: t.Trace}
 		ct.Key = shardmap.StoredKey(t.Key, t.Body, d.Segments)
+		if h.Body != (codec.BodyRef{}) {
+			ct.Key, ct.Body = d.Env.Tasks[i].Key, nil
+		}
 		if t.Foreign != "" && h.Run == (pump.RunID{}) {
 			ct.ID = []byte(t.Foreign) // it keeps its name in every queue (P1.4)
 		}

@@ -3,7 +3,6 @@ package record
 import (
 	"cmp"
 	"context"
-	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -11,16 +10,14 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
+	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/results"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/processor/internal/base"
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
-	"github.com/queuepump/queuepump/pump/storage"
-	"github.com/queuepump/queuepump/shardmap"
 )
 
 const (
@@ -29,8 +26,6 @@ const (
 	gatherTasks = 1000
 	gatherBytes = results.Most
 	gatherEvery = time.Second
-	// roundFor is how long an account that did not take an object is asked last.
-	roundFor = time.Minute
 	// headPatience bounds the reading of a head whose segment is not fenced any more.
 	headPatience = 10 * time.Second
 	// notedMost is how many runs a writer keeps in memory; then another one begins.
@@ -51,7 +46,7 @@ type Keeper struct {
 	// Of the goroutine that puts.
 	writer, number uint64
 	noted          map[pump.RunID]results.Ref // last objects
-	refused        map[string]time.Time       // when an account did not take an object
+	placer         queues.Placer
 
 	queue struct {
 		sync.Mutex // guards what follows
@@ -64,10 +59,21 @@ type Keeper struct {
 
 // NewKeeper makes a keeper. It makes no request.
 func NewKeeper(r *base.Env) *Keeper {
-	k := &Keeper{r: r, Wake: make(chan struct{}, 1), refused: map[string]time.Time{}}
+	k := &Keeper{r: r, Wake: make(chan struct{}, 1)}
+	k.placer = queues.Placer{
+		Set: r.Queues, Container: results.Container(r.Cfg.Workload), Refused: k.refused,
+	}
 	k.patience, k.GiveUp = context.WithCancel(r.Wire)
 	k.begin()
 	return k
+}
+
+func (k *Keeper) refused(name string, err error) {
+	k.r.Counts.ObjectsRefused.Add(1)
+	k.r.Lines.Of("results "+name).Add(1, func(objects, _ int) {
+		k.r.Log.Warn("an account does not take results; another one is asked", "account", name,
+			"objects", objects, "error", err)
+	})
 }
 
 // begin makes another writer, with noted chains of its own.
@@ -207,66 +213,15 @@ func (k *Keeper) putObject(ctx context.Context, o *results.Object) error {
 		}
 	}
 	k.number++
-	body, container := o.Body(time.Now()), results.Container(k.r.Cfg.Workload)
-	var errs []error
-	for _, name := range k.accounts() {
-		o.Ref = results.Ref{Account: name, Writer: k.writer, Number: k.number}
-		a := k.r.Queues.Account(name)
-		put := func(ctx context.Context, c storage.Container) error {
-			return c.Put(ctx, o.Ref.Blob(), body, o.Metadata())
-		}
-		err := k.r.Queues.Blob(ctx, a, container, cluster.OpPutBlob, put)
-		if storage.Is(err, storage.Missing) {
-			err = k.r.Queues.Blob(ctx, a, container, cluster.OpCreate,
-				func(ctx context.Context, c storage.Container) error { return c.Create(ctx) })
-			if err == nil {
-				err = k.r.Queues.Blob(ctx, a, container, cluster.OpPutBlob, put)
-			}
-		}
-		if err == nil {
-			delete(k.refused, name)
-			k.r.Counts.Objects.Add(1)
-			return nil
-		}
-		errs = append(errs, err)
-		k.r.Counts.ObjectsRefused.Add(1)
-		k.refused[name] = time.Now()
-		k.r.Lines.Of("results "+name).Add(1, func(objects, _ int) {
-			k.r.Log.Warn("an account does not take results; another one is asked", "account", name,
-				"objects", objects, "error", err)
-		})
-		if ctx.Err() != nil {
-			break
-		}
+	var err error
+	o.Ref = results.Ref{Writer: k.writer, Number: k.number}
+	active := queues.ActiveAccounts(k.r.Assignment.Load().View.Workload.Map)
+	o.Ref.Account, err = k.placer.Put(ctx, k.writer, active, o.Ref.Blob(), o.Body(time.Now()),
+		o.Metadata())
+	if err == nil {
+		k.r.Counts.Objects.Add(1)
 	}
-	return errors.Join(errs...)
-}
-
-// accounts are those that objects are put into, in the order in which they are asked: first those
-// that tasks are put into, this writer's own before the others.
-func (k *Keeper) accounts() []string {
-	active := map[string]bool{}
-	for _, s := range k.r.Assignment.Load().View.Workload.Map.Shards {
-		if s.State == shardmap.Active {
-			active[s.Account] = true
-		}
-	}
-	names := slices.DeleteFunc(slices.Clone(k.r.Queues.Names()), func(name string) bool {
-		return !active[name]
-	})
-	if len(names) == 0 {
-		names = slices.Clone(k.r.Queues.Names())
-	}
-	own := int(k.writer % uint64(len(names)))
-	names = slices.Concat(names[own:], names[:own])
-	late := func(name string) int {
-		if time.Since(k.refused[name]) < roundFor {
-			return 1
-		}
-		return 0
-	}
-	slices.SortStableFunc(names, func(a, b string) int { return late(a) - late(b) })
-	return names
+	return err
 }
 
 // note has rows lead to the last objects of the noted chains.

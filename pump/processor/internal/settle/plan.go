@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump/internal/bodies"
 	"github.com/queuepump/queuepump/pump/processor/internal/leases"
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -75,13 +76,9 @@ func (r *Settlers) planTasks(d *message.Delivery) (s *message.Plan, poison []mes
 			rest = append(rest, retryGroup{
 				attempt: d.Header.Attempt, delay: min(t.After, storage.MaxVisibility), tasks: []int{t.Task},
 			})
-		case v == message.Rejected && t.Err == message.ErrRunEnded:
-			poison = append(poison, message.ToQuarantine{
-				Task: t.Task, Reason: codec.ReasonRunEnded, Err: t.Err,
-			})
 		case v == message.Rejected:
 			poison = append(poison, message.ToQuarantine{
-				Task: t.Task, Reason: codec.ReasonRejected, Err: t.Err,
+				Task: t.Task, Reason: rejection(t.Err), Err: t.Err,
 			})
 		case v == message.NotNow && retry.MaxBusy > 0 &&
 			d.ServerTime().Sub(told.First) >= retry.MaxBusy:
@@ -126,6 +123,17 @@ func (r *Settlers) planTasks(d *message.Delivery) (s *message.Plan, poison []mes
 	s = &message.Plan{Final: message.StepDelete, Copies: r.quarantineTasks(d, poison)}
 	r.planRest(d, s, groupRetries(rest))
 	return s, poison
+}
+
+// rejection is the reason for which a rejected task goes into quarantine.
+func rejection(err error) string {
+	switch {
+	case err == message.ErrRunEnded:
+		return codec.ReasonRunEnded
+	case errors.Is(err, bodies.ErrGone):
+		return codec.ReasonNoBody
+	}
+	return codec.ReasonRejected
 }
 
 // endsProcesses reports whether a task that has ended its child is given up. That takes half of the
@@ -319,8 +327,8 @@ func (r *Settlers) noteWhole(d *message.Delivery, s *message.Plan, groups []retr
 
 // writesNotNow reports whether all processors read a header that says so (P4.6).
 func (r *Settlers) writesNotNow(d *message.Delivery) bool {
-	return d.Header.Version == codec.Version ||
-		r.Assignment.Load().View.CommonFormat() >= codec.Version
+	return d.Header.Version >= codec.NotNowSince ||
+		r.Assignment.Load().View.CommonFormat() >= codec.NotNowSince
 }
 
 // rewrite packs some of a message's tasks into a text of its own. The text takes the message's
