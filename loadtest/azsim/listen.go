@@ -127,9 +127,7 @@ func (s *Sim) Listen(addrs ...string) (*Server, error) {
 }
 
 func listen(addr string, public bool) (net.Listener, error) {
-	if addr == "" {
-		addr = "127.0.0.1:0"
-	}
+	addr = cmp.Or(addr, "127.0.0.1:0")
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package azsim
 
 import (
+	"cmp"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -119,9 +120,7 @@ func (r *request) fillIn(token sasToken, op *operation, id string) (sasToken, *r
 		if token.expiry.IsZero() {
 			token.expiry = p.expiry
 		}
-		if token.permission == "" {
-			token.permission = p.permission
-		}
+		token.permission = cmp.Or(token.permission, p.permission)
 		return token, nil
 	}
 	return token, r.forbidden("Stored access policy not found.")

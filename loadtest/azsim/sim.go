@@ -94,9 +94,7 @@ func New(c Config) *Sim {
 	if len(c.Accounts) == 0 {
 		c.Accounts = []Account{{Name: "devstoreaccount1"}}
 	}
-	if c.BeingDeleted == 0 {
-		c.BeingDeleted = 30 * time.Second
-	}
+	c.BeingDeleted = cmp.Or(c.BeingDeleted, 30*time.Second)
 	s := &Sim{config: c, accounts: make(map[string]*account, len(c.Accounts))}
 	s.SetLatency(Latency{Queue: c.Latency, Table: c.Latency})
 	for _, ac := range c.Accounts {

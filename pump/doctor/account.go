@@ -8,10 +8,10 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/net/http/httpproxy"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/setup"
@@ -69,13 +69,12 @@ type hostAddress struct {
 
 // examine looks at an account: where it is, what time it has, and what it allows.
 func (p *patient) examine(ctx context.Context) {
-	var g errgroup.Group
-	g.Go(func() error { p.lookUp(ctx); return nil })
-	answers := p.askTime(ctx)
-	if answers {
+	var wg sync.WaitGroup
+	wg.Go(func() { p.lookUp(ctx) })
+	if p.askTime(ctx) {
 		p.try(ctx)
 	}
-	_ = g.Wait()
+	wg.Wait()
 }
 
 // askTime reports whether the account answers. The date is a moment between the request and its
@@ -186,14 +185,8 @@ func (c *checkup) patientsSay() {
 		case shut:
 		case p.silent != nil && unnamed: // it cannot answer either
 		case p.silent != nil && storage.Is(p.silent, storage.Missing):
-			c.find(
-				CheckAccount,
-				Error,
-				name,
-				"az storage account show --name "+name,
-				"the account does not exist or is disabled: %v",
-				p.silent,
-			)
+			c.find(CheckAccount, Error, name, "az storage account show --name "+name,
+				"the account does not exist or is disabled: %v", p.silent)
 		case p.silent != nil:
 			c.find(CheckAccount, Error, name, c.ping(p), "the account does not answer: %v", p.silent)
 		default:
@@ -237,15 +230,9 @@ func (c *checkup) signature(p *patient) {
 	if ends.IsZero() || left >= azure.EndsSoon || p.everything {
 		return
 	}
-	c.find(
-		CheckCredentials,
-		Warning,
-		p.of.Name,
-		p.newSignature(),
-		"its shared access signature ends at %s, in %v",
-		ends.UTC().Format(time.RFC3339),
-		left.Round(time.Minute),
-	)
+	c.find(CheckCredentials, Warning, p.of.Name, p.newSignature(),
+		"its shared access signature ends at %s, in %v", ends.UTC().Format(time.RFC3339),
+		left.Round(time.Minute))
 }
 
 // ping shows whether the account's service can be reached.
@@ -264,18 +251,10 @@ func (p *patient) network() (shut bool) {
 		if out.private() {
 			in, out = out, in
 		}
-		p.c.find(
-			CheckEndpoint,
-			Warning,
-			p.of.Name,
-			"getent hosts "+in.host+" "+out.host,
+		p.c.find(CheckEndpoint, Warning, p.of.Name, "getent hosts "+in.host+" "+out.host,
 			"its %s service has a private address (%s) and its %s service a public one (%s); "+
-				"a private endpoint is for one service only, so make one for each",
-			in.service,
-			in.Addresses[0].Unmap(),
-			out.service,
-			out.Addresses[0].Unmap(),
-		)
+				"a private endpoint is for one service only, so make one for each", in.service,
+			in.Addresses[0].Unmap(), out.service, out.Addresses[0].Unmap())
 		return false
 	}
 	for _, h := range p.resolved {
@@ -325,15 +304,7 @@ func (c *checkup) clocks() {
 	if worst.off < 0 {
 		way = "behind"
 	}
-	c.find(
-		CheckClock,
-		severity,
-		c.o.Host,
-		"timedatectl set-ntp true",
-		"the clock of this machine is %v %s that of %s: %s",
-		worst.off.Abs().Round(time.Second),
-		way,
-		setup.SomeOf(names, 4),
-		means,
-	)
+	c.find(CheckClock, severity, c.o.Host, "timedatectl set-ntp true",
+		"the clock of this machine is %v %s that of %s: %s", worst.off.Abs().Round(time.Second),
+		way, setup.SomeOf(names, 4), means)
 }

@@ -30,26 +30,11 @@ func (c *checkup) disk(path string) {
 	case err != nil:
 		c.find(CheckDisk, Warning, path, mend, "the room of %s cannot be learned: %v", folder, err)
 	case free < leastFree:
-		c.find(
-			CheckDisk,
-			Error,
-			path,
-			mend,
-			"the disk of %s has %s left; a full one stops the processor",
-			folder,
-			room(free),
-		)
+		c.find(CheckDisk, Error, path, mend,
+			"the disk of %s has %s left; a full one stops the processor", folder, room(free))
 	case free < goodFree && free < size/10:
-		c.find(
-			CheckDisk,
-			Warning,
-			path,
-			mend,
-			"the disk of %s has %s left of %s",
-			folder,
-			room(free),
-			room(size),
-		)
+		c.find(CheckDisk, Warning, path, mend, "the disk of %s has %s left of %s", folder,
+			room(free), room(size))
 	}
 }
 

@@ -184,10 +184,8 @@ func Check(ctx context.Context, cfg pump.Config, o Options) *Report {
 	c.clocks()
 	c.patientsSay()
 	c.controlSays()
-	slices.SortFunc(
-		c.report.Accounts,
-		func(a, b Account) int { return strings.Compare(a.Name, b.Name) },
-	)
+	slices.SortFunc(c.report.Accounts,
+		func(a, b Account) int { return strings.Compare(a.Name, b.Name) })
 	return c.done()
 }
 
@@ -247,14 +245,8 @@ func (c *checkup) controlSays() {
 		return f.Severity == Error && (f.Subject == c.cfg.Control || f.Check == CheckClock)
 	}
 	if c.unread != nil && !slices.ContainsFunc(c.report.Findings, told) {
-		c.find(
-			CheckWorkload,
-			Error,
-			"",
-			c.command("distributor status"),
-			"nothing is known of the workload: %v",
-			c.unread,
-		)
+		c.find(CheckWorkload, Error, "", c.command("distributor status"),
+			"nothing is known of the workload: %v", c.unread)
 	}
 }
 
@@ -267,10 +259,7 @@ func (c *checkup) done() *Report {
 	slices.SortFunc(c.report.Findings, func(a, b Finding) int {
 		return cmp.Or(
 			strings.Compare(a.Severity, b.Severity), // "error" is before "warning"
-			strings.Compare(
-				a.Check,
-				b.Check,
-			),
+			strings.Compare(a.Check, b.Check),
 			strings.Compare(a.Subject, b.Subject),
 			strings.Compare(a.Problem, b.Problem),
 		)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"regexp"
 	"slices"
 	"sync"
@@ -13,7 +12,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/accounts"
 	"github.com/queuepump/queuepump/pump/internal/closing"
@@ -48,17 +46,13 @@ func (c *checkup) look(ctx context.Context) (l look) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	var viewErr error
-	var g errgroup.Group
-	g.Go(func() error {
+	var wg sync.WaitGroup
+	wg.Go(func() {
 		l.status, l.err = status.Read(ctx, c.cfg.Config,
 			status.Options{Runs: 1, Keys: 1, Timeout: lookTimeout})
-		return nil
 	})
-	g.Go(func() error {
-		l.view, viewErr = cluster.LoadView(ctx, c.queues.Control, c.cfg.Workload)
-		return nil
-	})
-	_ = g.Wait()
+	wg.Go(func() { l.view, viewErr = cluster.LoadView(ctx, c.queues.Control, c.cfg.Workload) })
+	wg.Wait()
 	l.err = cmp.Or(l.err, viewErr)
 	return l
 }
@@ -116,15 +110,9 @@ func (c *checkup) pinned(ctx context.Context, w *workload.Workload) {
 	defer cancel()
 	rivals, _ := setup.Rivals(ctx, &c.cfg, w)
 	for _, r := range rivals {
-		c.find(
-			CheckWorkload,
-			Error,
-			r.Account,
-			c.command("distributor workload show"),
+		c.find(CheckWorkload, Error, r.Account, c.command("distributor workload show"),
 			"account %s has a second workload %q: each takes the other's messages for its own",
-			r.Account,
-			c.cfg.Workload,
-		)
+			r.Account, c.cfg.Workload)
 	}
 }
 
@@ -134,14 +122,8 @@ func (c *checkup) judge(l look) {
 	for _, a := range s.Accounts {
 		switch {
 		case a.State != accounts.Unused && !a.Configured:
-			c.find(
-				CheckUnconfigured,
-				Error,
-				a.Name,
-				"add it to "+c.o.Config,
-				"the workload uses the account, and %s does not have it",
-				c.o.Config,
-			)
+			c.find(CheckUnconfigured, Error, a.Name, "add it to "+c.o.Config,
+				"the workload uses the account, and %s does not have it", c.o.Config)
 		case a.State == accounts.Unused:
 			c.unused = append(c.unused, a.Name)
 		}
@@ -158,15 +140,9 @@ func (c *checkup) judge(l look) {
 	}
 	c.report.Processes = len(s.Instances) - len(silent)
 	if len(silent) > 0 {
-		c.find(
-			CheckSilent,
-			Warning,
-			setup.SomeOf(silent, 4),
-			c.command("distributor status"),
+		c.find(CheckSilent, Warning, setup.SomeOf(silent, 4), c.command("distributor status"),
 			"%d of %d processes are silent, so dead or cut off from the control account",
-			len(silent),
-			len(s.Instances),
-		)
+			len(silent), len(s.Instances))
 	}
 	c.processors(s, v, live)
 	c.handlers(s)
@@ -178,22 +154,10 @@ func (c *checkup) judge(l look) {
 		if u.Used >= 1 {
 			severity, means = Error, "tasks of further runs wait until others have ended"
 		}
-		c.find(
-			CheckLedger,
-			severity,
-			"",
-			c.command("distributor runs list"),
+		c.find(CheckLedger, severity, "", c.command("distributor runs list"),
 			"segment %d has %d of %d live runs, %d of %d pages and %d of %d bytes of records "+
-				"in its ledger: %s",
-			u.Segment,
-			u.Runs,
-			u.RunsMost,
-			u.Pages,
-			u.PagesMost,
-			u.Bytes,
-			u.BytesMost,
-			means,
-		)
+				"in its ledger: %s", u.Segment, u.Runs, u.RunsMost, u.Pages, u.PagesMost, u.Bytes,
+			u.BytesMost, means)
 	}
 }
 
@@ -215,87 +179,12 @@ func (c *checkup) processors(s *status.Status, v *cluster.View, live int) {
 	}
 	switch {
 	case live > active:
-		c.find(
-			CheckProcessors,
-			Warning,
-			"",
-			c.command("distributor accounts add NAME"),
+		c.find(CheckProcessors, Warning, "", c.command("distributor accounts add NAME"),
 			"%d processors are more than the %d queues: they share queues "+
-				"and put back each other's messages",
-			live,
-			active,
-		)
+				"and put back each other's messages", live, active)
 	case live == 0 && waiting > 0 && !atGate:
-		c.find(
-			CheckProcessors,
-			Warning,
-			"",
-			c.command("processor run --exec CMD"),
-			"no processor works, and %d messages wait",
-			waiting,
-		)
-	}
-}
-
-// settings tells of processes that do not have the settings of the workload in force, although they
-// have had the time between two looks.
-func (c *checkup) settings(v *cluster.View) {
-	if behind := v.Behind(); len(behind) > 0 {
-		c.find(CheckSettings, Warning, setup.SomeOf(behind, 4), c.command("distributor workload set"),
-			"settings of the workload are not in force in %d processes, which are of an older version, "+
-				"or have not looked for two beats", len(behind))
-	}
-	_, unknown, err := setup.WithSettings(queues.Values{}, v.Workload.Settings)
-	if len(unknown) > 0 || err != nil {
-		c.find(CheckSettings, Warning, setup.SomeOf(unknown, 4), "distributor version",
-			"settings of the workload are of a newer version than this program")
-	}
-}
-
-// formats tells of processes of different versions, as far as that matters: the format of envelopes
-// that each reads, and rows that this version cannot read.
-func (c *checkup) formats(v *cluster.View, silent []string) {
-	by := map[int][]string{codec.Version: nil}
-	damaged := slices.Clone(v.Damaged)
-	var unread []string
-	for i := range v.Members {
-		switch m := &v.Members[i]; {
-		case m.Err != nil:
-			unread = append(unread, m.Instance)
-			damaged = slices.DeleteFunc(damaged, func(err error) bool { return errors.Is(err, m.Err) })
-		case slices.Contains(silent, m.Instance):
-		case m.Role == cluster.RoleProcessor:
-			reads := max(m.Reads, 1)
-			by[reads] = append(by[reads], m.Instance)
-		}
-	}
-	if len(unread) > 0 {
-		c.find(
-			CheckFormats,
-			Error,
-			setup.SomeOf(unread, 4),
-			"distributor version",
-			"rows of processes cannot be read: they are damaged, or of a newer version than this program",
-		)
-	}
-	formats := slices.Sorted(maps.Keys(by))
-	if oldest, newest := formats[0], formats[len(formats)-1]; oldest < newest {
-		subject, mend := by[oldest], "restart these processes with the newer version"
-		if len(subject) == 0 {
-			subject, mend = by[newest], "install the version of the processes here"
-		}
-		c.find(
-			CheckFormats,
-			Warning,
-			setup.SomeOf(subject, 4),
-			mend,
-			"messages of format %d and of format %d are read: what only one version understands is not used",
-			oldest,
-			newest,
-		)
-	}
-	for _, err := range damaged {
-		c.find(CheckRows, Error, "", c.command("distributor status"), "%v", err)
+		c.find(CheckProcessors, Warning, "", c.command("processor run --exec CMD"),
+			"no processor works, and %d messages wait", waiting)
 	}
 }
 
@@ -309,24 +198,14 @@ func (c *checkup) grown(first, second look) {
 	for _, a := range second.status.Accounts {
 		was := before[a.Name]
 		if was.Poison != nil && a.Poison != nil && *a.Poison > *was.Poison {
-			c.find(
-				CheckQuarantine,
-				Warning,
-				a.Name,
+			c.find(CheckQuarantine, Warning, a.Name,
 				c.command("distributor quarantine list --since 10m"),
 				"%d messages have come into quarantine within %.0f s, which has %d now",
-				*a.Poison-*was.Poison,
-				seconds,
-				*a.Poison,
-			)
+				*a.Poison-*was.Poison, seconds, *a.Poison)
 		}
 		if a.Throttled >= was.Throttled+fewThrottles {
-			c.throttled(
-				a.Name,
-				"%d requests were refused as too many within %.0f s",
-				a.Throttled-was.Throttled,
-				seconds,
-			)
+			c.throttled(a.Name, "%d requests were refused as too many within %.0f s",
+				a.Throttled-was.Throttled, seconds)
 		}
 	}
 	c.orphans(first, second)
@@ -335,10 +214,8 @@ func (c *checkup) grown(first, second look) {
 // throttled tells once of each account.
 func (c *checkup) throttled(account, problem string, args ...any) {
 	c.mu.Lock()
-	known := slices.ContainsFunc(
-		c.report.Findings,
-		func(f Finding) bool { return f.Check == CheckLimits && f.Subject == account },
-	)
+	known := slices.ContainsFunc(c.report.Findings,
+		func(f Finding) bool { return f.Check == CheckLimits && f.Subject == account })
 	c.mu.Unlock()
 	if !known {
 		c.find(
@@ -364,10 +241,8 @@ func (c *checkup) orphans(first, second look) {
 	changing, live := false, 0
 	for i := range second.view.Members {
 		m := &second.view.Members[i]
-		at := slices.IndexFunc(
-			s.Instances,
-			func(i status.Instance) bool { return i.Instance == m.Instance },
-		)
+		at := slices.IndexFunc(s.Instances,
+			func(i status.Instance) bool { return i.Instance == m.Instance })
 		if at < 0 {
 			continue
 		}
@@ -384,17 +259,9 @@ func (c *checkup) orphans(first, second look) {
 	if changing {
 		severity, means = Warning, "that should pass within two leases after a processor came or died"
 	}
-	c.find(
-		CheckSegments,
-		severity,
-		"",
-		c.command("distributor status"),
-		"%d of %d segments have no live owner, such as %d: %s",
-		len(lost),
-		s.Segments,
-		lost[0],
-		means,
-	)
+	c.find(CheckSegments, severity, "", c.command("distributor status"),
+		"%d of %d segments have no live owner, such as %d: %s", len(lost), s.Segments, lost[0],
+		means)
 }
 
 // inventory compares the queues that exist with those of the map; nil: there is no map.
@@ -421,14 +288,10 @@ func (c *checkup) inventory(ctx context.Context, m *shardmap.Map) {
 			}
 			for _, queue := range mapped[a.Name] {
 				if !slices.Contains(names, queue) {
-					c.find(
-						CheckQueue,
-						Error,
-						a.Name+"/"+queue,
+					c.find(CheckQueue, Error, a.Name+"/"+queue,
 						"az storage queue create --account-name "+a.Name+" --name "+queue,
 						"the queue of the map is not there: its messages are lost, "+
-							"and what is sent to it goes to other queues",
-					)
+							"and what is sent to it goes to other queues")
 				}
 			}
 			var g errgroup.Group
@@ -460,13 +323,9 @@ func (c *checkup) inventory(ctx context.Context, m *shardmap.Map) {
 // foreignThere finds that a queue is missing that other programs should put into.
 func (c *checkup) foreignThere(ctx context.Context, a pump.Account, queue string) error {
 	if _, err := a.Storage.Queue(queue).Count(ctx); queues.NotThere(err) {
-		c.find(
-			CheckQueue,
-			Error,
-			a.Name+"/"+queue,
+		c.find(CheckQueue, Error, a.Name+"/"+queue,
 			"az storage queue create --account-name "+a.Name+" --name "+queue,
-			"the foreign queue is not there: nothing can be put into it, and processors make none",
-		)
+			"the foreign queue is not there: nothing can be put into it, and processors make none")
 	}
 	return nil
 }
@@ -486,12 +345,6 @@ func (c *checkup) unmapped(account, queue string, messages int64, used bool) {
 		mend = fmt.Sprintf("make a workload of more queues beside this one, or move them: "+
 			"az storage message get --account-name %s --queue-name %s", account, queue)
 	}
-	c.find(
-		CheckUnmapped,
-		Error,
-		account+"/"+queue,
-		mend,
-		"%d messages are in a queue that no map names, so no processor reads them",
-		messages,
-	)
+	c.find(CheckUnmapped, Error, account+"/"+queue, mend,
+		"%d messages are in a queue that no map names, so no processor reads them", messages)
 }

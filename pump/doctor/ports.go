@@ -82,25 +82,17 @@ func (c *checkup) ports(ctx context.Context, l look) {
 		)
 	}
 	if len(elsewhere) > 0 && c.manyHosts(l) {
-		c.find(
-			CheckNudges,
-			Warning,
-			setup.SomeOf(elsewhere, 4),
+		c.find(CheckNudges, Warning, setup.SomeOf(elsewhere, 4),
 			"start them with --admin :9090, or set admin.listen in "+c.o.Config,
 			"%d processes of other machines have their admin ports on loopback, "+
-				"so tasks wait there for the next poll where a hint would come",
-			len(elsewhere),
-		)
+				"so tasks wait there for the next poll where a hint would come", len(elsewhere))
 	}
 	for name, s := range rates {
 		if s.BudgetRate < cutBelow*s.BudgetTarget && s.Throttled > 0 {
-			c.throttled(
-				name,
+			c.throttled(name,
 				"the processes may ask for %.0f messages a second, "+
-					"and could for %.0f if fewer requests were refused as too many",
-				s.BudgetRate,
-				s.BudgetTarget,
-			)
+					"and could for %.0f if fewer requests were refused as too many", s.BudgetRate,
+				s.BudgetTarget)
 		}
 	}
 }
@@ -123,10 +115,8 @@ func (c *checkup) manyHosts(l look) bool {
 }
 
 func silent(s *status.Status, instance string) bool {
-	return slices.ContainsFunc(
-		s.Instances,
-		func(i status.Instance) bool { return i.Instance == instance && i.Silent },
-	)
+	return slices.ContainsFunc(s.Instances,
+		func(i status.Instance) bool { return i.Instance == instance && i.Silent })
 }
 
 // loops reports whether an address is one of the machine's own.
