@@ -1,6 +1,7 @@
 package azsim
 
 import (
+	"cmp"
 	"crypto/sha512"
 	"crypto/tls"
 	"encoding/base64"
