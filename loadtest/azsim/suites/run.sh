@@ -78,5 +78,6 @@ END {
 	exit bad
 }' "$here/excluded.txt" -
 held=$(awk '/^VmHWM/ { print $2 }' "/proc/$last/status") up=$(sort -n up | sed -n 5p)
-echo "up within $up ms (median of 10); $held KiB resident with 100,000 messages of 100 bytes"
+read -r load _ </proc/loadavg # which is in the first figure
+echo "up within $up ms (median of 10, load $load); $held KiB with 100,000 messages of 100 bytes"
 [ "$up" -le 100 ] && [ "$held" -le 65536 ]
