@@ -15,22 +15,21 @@ const refused = (promise, status, code) => rejects(promise, e =>
 const all = async pages => { const l = []; for await (const item of pages) l.push(item); return l }
 
 const queueTest = (name, run) => test(`storage-queue ${name}`, async () => {
-  const queue = queues.getQueueClient(name)
-  await queue.create()
-  await run(queue, async () => (await queue.receiveMessages()).receivedMessageItems)
+  await queues.createQueue(name)
+  await run(queues.getQueueClient(name))
 })
 queueTest('queues', async queue => {
   await queue.setMetadata({ key: 'value' })
   await refused(queue.create(), 409, 'QueueAlreadyExists')
-  for (const end of 'abc') await queues.createQueue(queue.name + end)
-  const pages = await all(queues.listQueues({ prefix: queue.name, includeMetadata: true })
-    .byPage({ maxPageSize: 3 }))
-  equal(pages.map(p => p.queueItems.length), [3, 1])
-  equal(pages[0].queueItems[0].metadata, { key: 'value' })
+  await queues.createQueue('queues-2')
+  const pages = queues.listQueues({ prefix: 'queues', includeMetadata: true }).byPage({ maxPageSize: 1 })
+  const found = (await all(pages)).map(p => p.queueItems[0])
+  equal(found.map(f => [f.name, f.metadata?.key]), [['queues', 'value'], ['queues-2', undefined]])
   await queue.delete()
   equal(await queue.exists(), false)
 })
-queueTest('messages', async (queue, receive) => {
+queueTest('messages', async queue => {
+  const receive = async () => (await queue.receiveMessages()).receivedMessageItems
   const text = "it's æ <&> 漢字 🎉"
   const { messageId } = await queue.sendMessage(text, { messageTimeToLive: -1 })
   equal((await queue.peekMessages()).peekedMessageItems[0].messageText, text)
@@ -43,30 +42,27 @@ queueTest('messages', async (queue, receive) => {
   await queue.clearMessages()
 })
 queueTest('many', async queue => { // run.sh looks at the memory
-  const put = async () => { for (let i = 0; i < 2000; i++) await queue.sendMessage('x'.repeat(100)) }
+  const text = 'x'.repeat(100)
+  const put = async () => { for (let i = 0; i < 2000; i++) await queue.sendMessage(text) }
   await Promise.all(Array.from({ length: 50 }, put))
   equal((await queue.getProperties()).approximateMessagesCount, 100_000)
 })
 queueTest('signatures', async queue => {
   const accessPolicy = { startsOn: new Date(0), expiresOn: later, permissions: 'a' }
   await queue.setAccessPolicy([{ id: 'one', accessPolicy }])
-  equal((await queue.getAccessPolicy()).signedIdentifiers, [{ id: 'one', accessPolicy }])
   const permissions = q.QueueSASPermissions.parse('a')
   for (const sas of [{ identifier: 'one' }, { expiresOn: later, permissions, protocol: 'https' }]) {
     const shared = new q.QueueClient(queue.generateSasUrl(sas))
     await shared.sendMessage('x')
     await refused(shared.peekMessages(), 403, 'AuthorizationPermissionMismatch')
   }
-})
-queueTest('tokens', async queue => {
   await new q.QueueClient(queue.url, token).sendMessage('x')
   await new t.TableServiceClient(tables.url, token).setProperties({ cors: [] })
 })
 
 const tableTest = (name, run) => test(`data-tables ${name}`, async () => {
-  const table = t.TableClient.fromConnectionString(connection, name)
-  await table.createTable()
-  await run(table)
+  await tables.createTable(name)
+  await run(t.TableClient.fromConnectionString(connection, name))
 })
 const row = (rowKey, more) => ({ partitionKey: "p'1", rowKey, ...more })
 tableTest('Entities', async table => {
@@ -79,8 +75,6 @@ tableTest('Entities', async table => {
   await table.updateEntity(row('r 1', { whole: 6 }), 'Merge', { etag })
   equal((await table.getEntity("p'1", 'r 1')).text, values.text)
   await refused(table.deleteEntity("p'1", 'r 1', { etag }), 412, 'UpdateConditionNotSatisfied')
-  await table.upsertEntity(row('r 1'), 'Replace')
-  equal((await table.getEntity("p'1", 'r 1')).text, undefined)
   await table.deleteEntity("p'1", 'r 1')
   await refused(table.getEntity("p'1", 'r 1'), 404, 'ResourceNotFound')
 })

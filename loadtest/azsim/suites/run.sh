@@ -2,8 +2,9 @@
 # Runs the live tests of azqueue and aztables, and clients.mjs, on azsim behind another network, and
 # measures it: run.sh AZSIM NODE_MODULES LOGS. excluded.txt has what need not pass, and why.
 set -eu
-missing=$(for tool in ip openssl curl node; do command -v $tool >/dev/null || echo $tool; done)
-[ -z "$missing" ] || { echo "make suites needs iproute2, openssl, curl, nodejs; no" $missing; exit 1; }
+for tool in ip openssl curl node; do
+	command -v $tool >/dev/null || { echo "suites: install $tool (ip is in iproute2)"; exit 1; }
+done
 azsim=$(realpath "$1") modules=$(realpath "$2") here=$(dirname "$(realpath "$0")")
 mkdir -p "$3" && logs=$(realpath "$3") tmp=$(mktemp -d) net=azsim-suites served=
 trap 'for p in $served; do kill "$p"; done; ip netns delete $net; rm -rf "$tmp"' EXIT
@@ -17,8 +18,8 @@ for address in 10.254.31.2 10.254.31.3; do ip -n $net addr add $address/29 dev e
 ip -n $net link set eth0 up
 
 cd "$tmp"
-openssl req -x509 -newkey rsa:2048 -nodes -keyout key -out cert -subj /CN=azsim 2>/dev/null -addext \
-	'subjectAltName=DNS:*.queue.core.windows.net,DNS:*.table.core.windows.net,IP:10.254.31.2'
+openssl req -x509 -newkey rsa:2048 -nodes -keyout key -out cert -subj /CN=azsim -addext \
+	'subjectAltName=DNS:*.queue.core.windows.net,DNS:*.table.core.windows.net,IP:10.254.31.2' 2>/dev/null
 cp /etc/hosts hosts
 serve() { # service, address
 	begun=$(date +%s%N)
@@ -59,7 +60,7 @@ ln -s "$modules" node_modules
 cp "$here/clients.mjs" .
 node --test --test-reporter=tap clients.mjs >"$logs/clients.log" 2>&1 || true
 wait $queues $tables
-awk '/^(not )?ok/ { print $(NF-1), $NF, /^ok/ ? "PASS" : "FAIL" }' "$logs/clients.log" >clients.results
+awk '/^(not )?ok/ { print $(NF-1), $NF, /^ok/ ? "PASS" : $1 }' "$logs/clients.log" >clients.results
 cat ./*.results | awk '
 function wrong(text) { print text; bad = 1 }
 NR == FNR { if ($2 + 0) least[$1] = $2; else if (/^[a-z]/) why[$1 " " $2] = 1; next }
@@ -77,5 +78,6 @@ END {
 	exit bad
 }' "$here/excluded.txt" -
 held=$(awk '/^VmHWM/ { print $2 }' "/proc/$last/status") up=$(sort -n up | sed -n 5p)
-echo "up within $up ms (median of 10); at most $held KiB resident with 100,000 messages of 100 bytes"
+read -r load _ </proc/loadavg # which is in the first figure
+echo "up within $up ms (median of 10, load $load); $held KiB with 100,000 messages of 100 bytes"
 [ "$up" -le 100 ] && [ "$held" -le 65536 ]
