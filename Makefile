@@ -10,7 +10,7 @@ PROMTOOL   = github.com/prometheus/prometheus/cmd/promtool@v0.316.0
 AZURITE    = pump/storage/storagetest/azurite
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test verify test-race play chaos simulate mutants windows limits lint docs-metrics docs-commands check-alerts fmt vuln fuzz bench soak cover deb release package-test service-test first-hour azurite azure azure-try e2e-page e2e-report clean
+.PHONY: help build run test verify test-race play chaos simulate mutants windows limits lint docs-metrics docs-commands check-alerts fmt vuln fuzz bench soak cover deb release api before package-test service-test first-hour azurite azure azure-try suites e2e-page e2e-report clean
 
 # The word behind ## is the group under which help lists a goal, or play.
 goals = sed -n "s/^\(play-\)*\([a-z0-9-]*\):.*\#\#$(1) /  make $(2)\2@/p" Makefile | awk -F @ '{ printf "%-$(3)s %s\n", $$1, $$2 }'
@@ -121,12 +121,14 @@ play-moves: ##play redrive and drop what is in quarantine while accounts are dra
 chaos: ##prove kill and stop real processes at random for five minutes while accounts refuse or are disabled, an endpoint says "not now", 200,000 tasks are counted and an operator works; nothing lost, nothing twice
 	$(GO) test ./pump/internal/processtest -count 1 -v -timeout 1h -run '^TestChaos$$' -chaos.for 5m -chaos.tasks 200000
 
-# BEFORE is a version whose binaries may run beside those of now: an upgrade is that, for a while.
+# BEFORE is the last release, or what stands for it: its binaries may run beside those of now, as in
+# an upgrade.
 BEFORE ?= 81501e75
-play-mixed: ##prove play chaos with processes of which half are those of commit BEFORE: nothing lost, nothing twice
+before:
 	rm -rf out/before && mkdir -p out/before/src && git archive $(BEFORE) | tar -x -C out/before/src
+play-mixed: before ##play play chaos with processes of which half are those of commit BEFORE, and these on what is newer: nothing lost, nothing twice (five minutes)
 	cd out/before/src && $(GO) build -o .. -ldflags '-X github.com/queuepump/queuepump/internal/cli.revision=v0.0.9' ./cmd/distributor ./cmd/processor
-	$(GO) test ./pump/internal/processtest -count 1 -v -timeout 1h -run '^TestChaos$$' -chaos.for 2m -chaos.tasks 60000 -chaos.older '$(CURDIR)/out/before'
+	$(GO) test ./pump/internal/processtest -count 1 -v -timeout 1h -run '^TestChaos$$|^TestAnOlderVersion' -chaos.for 2m -chaos.tasks 60000 -chaos.older '$(CURDIR)/out/before'
 
 TASKS ?= 1000000
 play-count: ##play count TASKS (1000000) tasks while processes are killed and stopped: exactly in once, and how far off otherwise
@@ -182,8 +184,11 @@ REQUESTS ?=
 azure: build ##use try the pump on accounts of Azure that QUEUEPUMP_AZURE_1 to _9 name, with REQUESTS at most, and write out/azure/report.md (minutes, cents); without them it says what to set; DRY_RUN=1, SKIP=limits,kill
 	$(GO) test ./loadtest/realaccounts -count 1 -v -timeout 0 -parallel 8 -run '^TestAccounts$$' -azure $(if $(SKIP),-without $(call quote,$(SKIP))) $(if $(DRY_RUN),-dry-run) $(if $(REQUESTS),-requests $(call quote,$(REQUESTS))) $(ARGS)
 
-azure-try: azurite ##prove try make azure itself, all of it: on the simulator and on Azurite (four minutes)
+azure-try: azurite ##prove try make azure itself, all of it: on the simulator and on Azurite (six minutes)
 	$(GO) test ./pump/internal/processtest -count 1 -v -timeout 1h -run '^TestTheTrialOfAccounts' -azure.full
+
+suites: build azurite ##prove run the live tests of Azure's clients on azsim in another network, and measure azsim (six minutes; root, iproute2; it says what is missing)
+	loadtest/azsim/suites/run.sh bin/azsim $(AZURITE)/node_modules out/suites
 
 lint: ##develop vet (also for Windows and macOS), staticcheck, gofumpt
 	$(GO) vet ./...
@@ -243,6 +248,16 @@ cover: azurite ##develop show the coverage of each package
 	@mkdir -p out
 	$(GO) test -coverprofile out/cover.out ./... | awk '/coverage:/ { print }'
 	$(GO) tool cover -func out/cover.out | tail -1
+
+out/tools/apidiff: internal/packaging/tools.mod
+	$(GO) build -modfile=$< -o out/tools/ golang.org/x/exp/cmd/apidiff
+API = '$(CURDIR)/out/tools/apidiff' -m
+api: before out/tools/apidiff ##release say what has changed of the Go API since BEFORE; it fails at a break that CHANGELOG.md does not name
+	cd out/before/src && $(API) -w ../api.before github.com/queuepump/queuepump 2>../api.log || { cat ../api.log; exit 1; }
+	@$(API) out/before/api.before github.com/queuepump/queuepump >out/before/api.txt 2>out/before/api.log || { cat out/before/api.log; exit 1; }
+	@grep -Ev '^- (package github.com/queuepump/queuepump/|[.]/)(loadtest|bench)' out/before/api.txt | tee out/before/public.txt
+	@sed -n '/^Compatible/q; s|^- [.]/\(.*\): .*|\1|p' out/before/public.txt | while read -r name; do \
+		grep -qF "$$name" CHANGELOG.md || { echo "CHANGELOG.md does not name $$name under Breaking"; exit 1; }; done
 
 VERSION ?=
 MAKES = GO='$(GO)' $(GO) run ./internal/packaging/build

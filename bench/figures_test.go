@@ -136,7 +136,7 @@ func (rs *results) figures() []figure {
 			rs.ratio("Rival", "OneAMessage", cpu), "x", 1 / 1.15, 0, 1, true,
 		},
 		{"most memory of a processor that writes results", mostOf("back-MiB"), "MiB", 0, 192, 0, true},
-		{"most memory of a distributor", mostOf("out-MiB"), "MiB", 0, 256, 0, true},
+		{"most memory of a distributor", mostOf("out-MiB"), "MiB", 0, 256, 0, false},
 		{number(median(rs.of("File", "tasks"))) + " tasks through a distributor on one core", median(rs.of("File", "out-tasks/s")), "tasks/s", 0, 0, 0, true},
 		{"the same through a processor on one core", median(rs.of("File", "back-tasks/s")), "tasks/s", 0, 0, 0, true},
 	}

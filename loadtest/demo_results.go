@@ -2,7 +2,7 @@ package main
 
 import (
 	"bufio"
-	"encoding/base64"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -86,7 +86,7 @@ func (r *results) add(line []byte) error {
 	var l struct {
 		identity
 		Key       string
-		KeyBase64 string
+		KeyBase64 []byte
 		Result    json.RawMessage
 	}
 	if err := json.Unmarshal(line, &l); err != nil {
@@ -100,14 +100,7 @@ func (r *results) add(line []byte) error {
 	if len(l.Result) == 0 || json.Unmarshal(l.Result, &sum) != nil || sum.SHA256 == "" {
 		return nil
 	}
-	key := l.Key
-	if l.KeyBase64 != "" {
-		b, err := base64.StdEncoding.DecodeString(l.KeyBase64)
-		if err != nil {
-			return err
-		}
-		key = string(b)
-	}
+	key := cmp.Or(l.Key, string(l.KeyBase64))
 	if have, ok := r.sums[key]; ok && have != sum.SHA256 {
 		r.mismatched[key] = true
 	}

@@ -16,6 +16,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/queuepump/queuepump/internal/group"
 )
 
 // process is one of the binaries under trial, running.
@@ -61,7 +63,7 @@ func startProcess(name string, log *slog.Logger, path string, args ...string) (*
 		name: name, cmd: exec.Command(path, args...), log: log, done: make(chan struct{}),
 		values: map[string]float64{}, shown: map[string]bool{},
 	}
-	p.cmd.SysProcAttr = ownGroup()
+	group.Own(p.cmd)
 	p.cmd.Stdout = &p.out
 	stderr, err := p.cmd.StderrPipe()
 	if err != nil {

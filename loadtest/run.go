@@ -17,6 +17,7 @@ import (
 
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/internal/configfile"
+	"github.com/queuepump/queuepump/internal/logs"
 	"github.com/queuepump/queuepump/loadtest/report"
 	"github.com/queuepump/queuepump/loadtest/scenario"
 	"github.com/queuepump/queuepump/loadtest/simserver"
@@ -144,29 +145,9 @@ func scenarioHelp() string {
 		if s.Duration > 0 {
 			length = fmt.Sprintf(" (%v)", s.Duration)
 		}
-		for line := range strings.Lines(wrap(s.Load+length, 62)) {
-			fmt.Fprintf(&b, "  %-15s %s\n", "", strings.TrimSuffix(line, "\n"))
+		for _, line := range report.Wrap(s.Load+length, 62) {
+			fmt.Fprintf(&b, "  %-15s %s\n", "", line)
 		}
-	}
-	return b.String()
-}
-
-// wrap breaks a text into lines of at most so many characters.
-func wrap(s string, width int) string {
-	var b strings.Builder
-	column := 0
-	for word := range strings.FieldsSeq(s) {
-		switch {
-		case column == 0:
-		case column+1+len(word) > width:
-			b.WriteByte('\n')
-			column = 0
-		default:
-			b.WriteByte(' ')
-			column++
-		}
-		b.WriteString(word)
-		column += len(word)
 	}
 	return b.String()
 }
@@ -220,7 +201,7 @@ func (f *runFlags) run(cmd *cobra.Command, name string) error {
 	var now atomic.Pointer[scenario.Progress]
 	o := f.options
 	warnings := newFewer(console.Log.Handler())
-	o.Log, o.Version = slog.New(warnings), cli.Revision()
+	o.Log, o.Version = slog.New(warnings), logs.Revision()
 	o.Progress = func(p scenario.Progress) { now.Store(&p) }
 	shown := show(console, &now)
 	began := time.Now()

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -70,12 +71,9 @@ func configured(file *configfile.File, against report.Against, closeIt func()) (
 // budgetLimits are the limits that a configuration states; by default the published ones.
 func budgetLimits(b pump.Budget) report.Limits {
 	published := azsim.PublishedLimits()
-	l := report.Limits{Queue: b.Queue, Account: b.Account, GetCost: storage.MaxGet}
-	if l.Queue == 0 {
-		l.Queue = float64(published.Queue)
-	}
-	if l.Account == 0 {
-		l.Account = float64(published.QueueAccount)
+	l := report.Limits{
+		Queue:   cmp.Or(b.Queue, float64(published.Queue)),
+		Account: cmp.Or(b.Account, float64(published.QueueAccount)), GetCost: storage.MaxGet,
 	}
 	if b.GetCostsMessages != nil && !*b.GetCostsMessages {
 		l.GetCost = 1

@@ -16,6 +16,7 @@ import (
 	"github.com/queuepump/queuepump/internal/admin"
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/internal/configfile"
+	"github.com/queuepump/queuepump/internal/logs"
 	"github.com/queuepump/queuepump/internal/operate"
 	"github.com/queuepump/queuepump/internal/service"
 	"github.com/queuepump/queuepump/internal/telemetry"
@@ -249,7 +250,7 @@ func (f *runFlags) open(console *cli.Console, file *configfile.File) (*admin.Ser
 	}
 	return admin.Open(admin.Options{
 		Listen: listen, Advertise: file.Admin.Advertise, Page: f.page,
-		Workload: file.Config.Workload, Role: "distributor", Version: cli.Revision(), Log: console.Log,
+		Workload: file.Config.Workload, Role: "distributor", Version: logs.Revision(), Log: console.Log,
 		Prices: file.Config.Prices,
 	})
 }
@@ -259,7 +260,7 @@ func (f *runFlags) surrounded(
 	console *cli.Console, file *configfile.File, port *admin.Server,
 ) (cfg pump.Config, exported func(), err error) {
 	cfg = file.Config
-	cfg.TracerProvider, exported, err = telemetry.Traces("distributor", cli.Revision(), console.Log)
+	cfg.TracerProvider, exported, err = telemetry.Traces("distributor", logs.Revision(), console.Log)
 	cfg.Log, cfg.Admin, cfg.Hooks = console.Log, port.Address(), f.service.Hooks(port.Hooks(cfg.Hooks))
 	if err != nil {
 		err = cli.Usage("%w", err)

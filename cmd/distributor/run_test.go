@@ -39,9 +39,7 @@ func TestTheMemoryGoalFollowsTheNumberOfQueues(t *testing.T) {
 				"DefaultEndpointsProtocol=https;AccountName=a%d;AccountKey=YWJj;EndpointSuffix=core.windows.net", left)})
 		}
 		d, err := distributor.New(cfg, nil, distributor.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if goal := d.Memory() >> 20; goal != want {
 			t.Errorf("%d MiB for %d queues, want %d", goal, queues, want)
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/internal/configfile"
 	"github.com/queuepump/queuepump/internal/handlers"
+	"github.com/queuepump/queuepump/internal/logs"
 	"github.com/queuepump/queuepump/internal/operate"
 	"github.com/queuepump/queuepump/internal/service"
 	"github.com/queuepump/queuepump/internal/telemetry"
@@ -202,7 +203,7 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	}
 	port, err := admin.Open(admin.Options{
 		Listen: listen, Advertise: file.Admin.Advertise, Page: f.page,
-		Workload: file.Config.Workload, Role: "processor", Version: cli.Revision(), Log: console.Log,
+		Workload: file.Config.Workload, Role: "processor", Version: logs.Revision(), Log: console.Log,
 		Prices: file.Config.Prices,
 	})
 	if err != nil {
@@ -305,9 +306,7 @@ func (f *runFlags) processor() processor.Options {
 	// The handlers bound the time of a task themselves, from the beginning of its work: a task that
 	// waits for a child or for a disk has not begun.
 	o.Timeout, o.HandOver = -1, f.work.timeout
-	if o.Grace == 0 {
-		o.Grace = -1
-	}
+	o.Grace = cmp.Or(o.Grace, -1)
 	return o
 }
 
@@ -316,7 +315,7 @@ func (f *runFlags) process(
 	port *admin.Server,
 ) error {
 	cfg := file.Config
-	spans, exported, err := telemetry.Traces("processor", cli.Revision(), console.Log)
+	spans, exported, err := telemetry.Traces("processor", logs.Revision(), console.Log)
 	if err != nil {
 		return cli.Usage("%w", err)
 	}
@@ -327,9 +326,7 @@ func (f *runFlags) process(
 		cfg.Sample = file.Admin.SampleEvery()
 	}
 	o := f.processor()
-	if o.Concurrency == 0 {
-		o.Concurrency = h.concurrency
-	}
+	o.Concurrency = cmp.Or(o.Concurrency, h.concurrency)
 	o.Progress, o.Amiss = progress(console), h.amiss
 	if h.printsTo != nil {
 		out = h.printsTo

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"embed"
 	"fmt"
 	"maps"
@@ -57,20 +58,14 @@ func (e *Error) Error() string { return "--" + e.Flag + ": " + e.Problem }
 // complete gives the options their defaults. It refuses characters that would mean something in the
 // file that they become part of.
 func (o GenerateOptions) complete(kind string) (GenerateOptions, error) {
-	set := func(field *string, to string) {
-		if *field == "" {
-			*field = to
-		}
-	}
-	o.Version = strings.Trim(notTag.ReplaceAllString(o.Version, "-"), "-.")
-	set(&o.Version, "unknown")
-	set(&o.Name, "queuepump")
-	set(&o.Namespace, "default")
-	set(&o.Image, "queuepump:"+o.Version)
-	set(&o.Location, "westeurope")
-	set(&o.Prometheus, "http://prometheus-server.monitoring.svc:80")
+	o.Version = cmp.Or(strings.Trim(notTag.ReplaceAllString(o.Version, "-"), "-."), "unknown")
+	o.Name = cmp.Or(o.Name, "queuepump")
+	o.Namespace = cmp.Or(o.Namespace, "default")
+	o.Image = cmp.Or(o.Image, "queuepump:"+o.Version)
+	o.Location = cmp.Or(o.Location, "westeurope")
+	o.Prometheus = cmp.Or(o.Prometheus, "http://prometheus-server.monitoring.svc:80")
 	if kind == "keda" {
-		set(&o.Workload, o.Name)
+		o.Workload = cmp.Or(o.Workload, o.Name)
 	}
 	for _, c := range []struct {
 		flag, value, fix string
@@ -124,27 +119,13 @@ func Generate(kind string, o GenerateOptions) (File, error) {
 	}
 	name := kinds[kind]
 	// Rules have templates of their own in braces.
-	t, err := template.New(name+".tmpl").Delims("[[", "]]").ParseFS(files, "files/"+name+".tmpl")
+	t, err := template.New(name+".tmpl").Delims("[[", "]]").
+		Funcs(template.FuncMap{"list": func(of ...string) []string { return of }}).
+		ParseFS(files, "files/"+name+".tmpl")
 	if err != nil {
 		return File{}, err
 	}
 	var b strings.Builder
 	err = t.Execute(&b, o)
 	return File{name, b.String()}, err
-}
-
-// Of selects the series of the workload in a query; it is empty for all.
-func (o GenerateOptions) Of() string {
-	if o.Workload == "" {
-		return ""
-	}
-	return `{workload="` + o.Workload + `"}`
-}
-
-// With is Of with another condition.
-func (o GenerateOptions) With(condition string) string {
-	if o.Workload == "" {
-		return "{" + condition + "}"
-	}
-	return `{workload="` + o.Workload + `",` + condition + "}"
 }

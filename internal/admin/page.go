@@ -76,9 +76,7 @@ var embedded embed.FS
 
 // NewPage makes a page. It makes no request, and reads nothing until a viewer comes.
 func NewPage(o PageOptions) (*Page, error) {
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	p := &Page{o: o, hub: newHub(o.Log), asked: make(chan struct{}, 1)}
 	p.hours.read, p.hours.log = p.readHistory, o.Log
 	p.life, p.end = context.WithCancel(context.Background())
@@ -114,9 +112,7 @@ func NewPage(o PageOptions) (*Page, error) {
 }
 
 func (p *Page) use(cfg pump.Config) error {
-	if cfg.Log == nil {
-		cfg.Log = p.o.Log
-	}
+	cfg.Log = cmp.Or(cfg.Log, p.o.Log)
 	w, err := status.NewWatcher(cfg, status.Options{})
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package capacity
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -72,36 +73,16 @@ const (
 
 // Defaults fills in missing values, and says what is out of range.
 func (in Input) Defaults() (Input, error) {
-	if in.Concurrency == 0 {
-		in.Concurrency = defaultConcurrency
-	}
-	if in.SealAge == 0 {
-		in.SealAge = defaultSealAge
-	}
-	if in.MaxOpen == 0 {
-		in.MaxOpen = defaultMaxOpen
-	}
-	if in.AccountLimit == 0 {
-		in.AccountLimit = 20_000
-	}
-	if in.QueueLimit == 0 {
-		in.QueueLimit = 2_000
-	}
-	if in.Latency == 0 {
-		in.Latency = defaultLatency
-	}
-	if in.RequestCPU == 0 {
-		in.RequestCPU = defaultRequestCPU
-	}
-	if in.Hours == 0 {
-		in.Hours = 24
-	}
-	if in.Machine == (Machine{}) {
-		in.Machine = DefaultMachine
-	}
-	if in.Prices == (pump.Prices{}) {
-		in.Prices = pump.Prices{}.OrPublished()
-	}
+	in.Concurrency = cmp.Or(in.Concurrency, defaultConcurrency)
+	in.SealAge = cmp.Or(in.SealAge, defaultSealAge)
+	in.MaxOpen = cmp.Or(in.MaxOpen, defaultMaxOpen)
+	in.AccountLimit = cmp.Or(in.AccountLimit, 20_000)
+	in.QueueLimit = cmp.Or(in.QueueLimit, 2_000)
+	in.Latency = cmp.Or(in.Latency, defaultLatency)
+	in.RequestCPU = cmp.Or(in.RequestCPU, defaultRequestCPU)
+	in.Hours = cmp.Or(in.Hours, 24)
+	in.Machine = cmp.Or(in.Machine, DefaultMachine)
+	in.Prices = cmp.Or(in.Prices, pump.Prices{}.OrPublished())
 	for _, f := range []struct {
 		name        string
 		value       float64

@@ -139,9 +139,7 @@ func (in *Input) with(accounts, queuesEach int) *Plan {
 		Rate: in.Rate, Accounts: accounts, QueuesPerAccount: queuesEach, Queues: n, Segments: in.Segments,
 		Concurrency: in.Concurrency, Sample: in.Sample, Machine: in.Machine, Prices: in.Prices,
 	}
-	if p.Segments == 0 {
-		p.Segments = shardmap.DefaultSegments(n)
-	}
+	p.Segments = cmp.Or(p.Segments, shardmap.DefaultSegments(n))
 	l := in.load(p, in.Rate)
 	in.processes(p, &l)
 	l = in.load(p, in.Rate) // with so many processors

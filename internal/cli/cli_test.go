@@ -202,16 +202,6 @@ func TestRequestsAreATable(t *testing.T) {
 	}
 }
 
-func TestTheLinkersRevisionGoesFirst(t *testing.T) {
-	defer func(was string) { revision = was }(revision)
-	if revision = "v1.2.3"; Revision() != "v1.2.3" {
-		t.Error(Revision())
-	}
-	if revision = ""; Revision() == "" {
-		t.Error("a binary of go build has no revision")
-	}
-}
-
 func TestMistakesAreOfWhatWasTyped(t *testing.T) {
 	cmd := &cobra.Command{Use: "show RUN"}
 	cmd.Flags().Int("most", 1, "")

@@ -22,12 +22,15 @@ func Main(program func() *cobra.Command, _ func()) {
 	prepare(root)
 	root.DisableAutoGenTag = true
 	name := root.Name()
-	err := errors.Join(
-		root.GenBashCompletionFileV2(filepath.Join(to, "bash-completion/completions", name), true),
-		root.GenFishCompletionFile(filepath.Join(to, "fish/vendor_completions.d", name+".fish"), true),
-		// Debian's zsh looks into a folder of its own.
-		root.GenZshCompletionFile(filepath.Join(to, "zsh/vendor-completions/_"+name)),
-		root.GenZshCompletionFile(filepath.Join(to, "zsh/site-functions/_"+name)))
+	var err error
+	if root.HasSubCommands() { // azsim, which has none, does not answer what completions ask
+		err = errors.Join(
+			root.GenBashCompletionFileV2(filepath.Join(to, "bash-completion/completions", name), true),
+			root.GenFishCompletionFile(filepath.Join(to, "fish/vendor_completions.d", name+".fish"), true),
+			// Debian's zsh looks into a folder of its own.
+			root.GenZshCompletionFile(filepath.Join(to, "zsh/vendor-completions/_"+name)),
+			root.GenZshCompletionFile(filepath.Join(to, "zsh/site-functions/_"+name)))
+	}
 	every(root, func(cmd *cobra.Command) {
 		if cmd == root || cmd.IsAvailableCommand() && !cmd.IsAdditionalHelpTopicCommand() {
 			err = errors.Join(err, page(cmd, filepath.Join(to, "man/man1")))

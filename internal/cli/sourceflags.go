@@ -4,6 +4,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -191,10 +192,7 @@ func FormatOf(asked string, paths []string) (source.Format, error) {
 		}
 		format = this
 	}
-	if format == "" { // a command
-		format = source.FormatJSONLines
-	}
-	return format, nil
+	return cmp.Or(format, source.FormatJSONLines), nil // a command has no name
 }
 
 func formatByName(path string) source.Format {

@@ -58,9 +58,7 @@ func TestACommandThatIsReadGetsNoCredentialsAndTheProcessKeepsThem(t *testing.T)
 	t.Setenv("HARMLESS", "yes")
 	f := SourceFlags{exec: "env"}
 	src, err := f.Source()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	f.Hide(src, &configfile.File{})
 	env := src.(*source.TextSource).Env
 	if slices.ContainsFunc(env, func(v string) bool { return strings.HasPrefix(v, "IDENTITY_HEADER=") }) || !slices.Contains(env, "HARMLESS=yes") {

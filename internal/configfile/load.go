@@ -188,7 +188,8 @@ func read(path string) ([]byte, error) {
 			"name it with --config or "+PathVariable+
 				", or let `loadtest serve --write-config "+path+"` write one for simulated accounts")
 	case err != nil:
-		return nil, fail("cannot be opened: "+cause(err), "")
+		return nil, fail("cannot be opened: "+cause(err),
+			"run this as a user who may read it, by sudo for one")
 	}
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, maxSize+1))

@@ -23,9 +23,7 @@ var described = regexp.MustCompile(`^//\t( *)(?:- )?(\w+):[^#]*(?:# (.*))?$`)
 func descriptions(t *testing.T) map[string]string {
 	t.Helper()
 	text, err := os.ReadFile("doc.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	found := map[string]string{}
 	var above []string
 	for line := range strings.Lines(string(text)) {
@@ -109,14 +107,10 @@ func TestTheSchemaOfPumpYAMLIsAsWritten(t *testing.T) {
 	s["title"] = "pump.yaml of queuepump"
 	s["required"] = []string{"workload", "accounts"}
 	text, err := json.MarshalIndent(s, "", "  ")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	text = append(text, '\n')
 	if *schemaWrite {
-		if err := os.WriteFile(schemaPath, text, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(schemaPath, text, 0o644))
 	}
 	written, err := os.ReadFile(schemaPath)
 	if err != nil || string(written) != string(text) {

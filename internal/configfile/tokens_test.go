@@ -12,9 +12,7 @@ func TestATokenIsForWhatItsLineSays(t *testing.T) {
 	const all, sends, looks = "a passphrase of some words", "0123456789abcdef", "fedcba9876543210"
 	path := filepath.Join(t.TempDir(), "tokens")
 	write := func(text string) {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path, []byte(text), 0o600))
 	}
 	write("\ufeff# ours\n\n" + all + "\nsend: " + sends + "\nread,operate:" + looks + "\r\n")
 	tokens := NewTokenFile(path)
@@ -55,9 +53,7 @@ func TestATokenIsForWhatItsLineSays(t *testing.T) {
 			t.Errorf("%.20q: %d", text, status)
 		}
 	}
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(path))
 	if _, err := tokens.Read(); err == nil {
 		t.Error("a file that is not there has tokens")
 	}

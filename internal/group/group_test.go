@@ -7,6 +7,8 @@ import (
 	"os"
 	"os/exec"
 	"testing"
+
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 func started(t *testing.T, script string) (*exec.Cmd, *Group, io.Reader) {
@@ -14,14 +16,10 @@ func started(t *testing.T, script string) (*exec.Cmd, *Group, io.Reader) {
 	cmd := exec.Command("sh", "-c", script)
 	Own(cmd)
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	proof.Must(t, err)
 	t.Cleanup(func() { _ = r.Close() })
 	cmd.Stdout = w
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	proof.Must(t, cmd.Start())
 	_ = w.Close()
 	return cmd, New(cmd), r
 }

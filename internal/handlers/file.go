@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -124,12 +125,8 @@ func (f *File) start() {
 }
 
 func makeFile(path string, f sink, size int64, regular bool, o FileOptions) *File {
-	if o.Patience == 0 {
-		o.Patience = 30 * time.Second
-	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.Patience = cmp.Or(o.Patience, 30*time.Second)
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	out := &File{
 		path: path, f: f, size: size, regular: regular, opts: o, retry: time.Second,
 		next: newCommit(nil), wake: make(chan struct{}, 1), stop: make(chan struct{}),

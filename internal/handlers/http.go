@@ -2,6 +2,7 @@ package handlers
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/tls"
@@ -84,9 +85,7 @@ func NewHTTP(o HTTPOptions) (*HTTP, error) {
 	if o.Timeout <= 0 {
 		o.Timeout = 5 * time.Minute
 	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	// The default of 2 idle connections a host would close and open one for nearly every task.
 	t.MaxIdleConns, t.MaxIdleConnsPerHost = 0, o.Concurrency

@@ -7,6 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
@@ -60,17 +61,13 @@ func TestTheKeyDoesNotDependOnTheEncoding(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		city := rapid.String().Draw(t, "city")
 		value, err := json.Marshal(map[string]any{"city": city, "n": rapid.Int().Draw(t, "n")})
-		if err != nil {
-			t.Fatal(err)
-		}
+		proof.Must(t, err)
 		text := value
 		if rapid.Bool().Draw(t, "encoded") {
 			text = []byte(encoded(string(value)))
 		}
 		var want string
-		if err := json.Unmarshal(value, &struct{ City *string }{&want}); err != nil {
-			t.Fatal(err)
-		}
+		proof.Must(t, json.Unmarshal(value, &struct{ City *string }{&want}))
 		for _, encoding := range ForeignEncodings {
 			key, body := NewForeign(encoding, "city").Read(text)
 			if string(key) != want {

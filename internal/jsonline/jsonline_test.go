@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 // FuzzFields: what is valid is what encoding/json says, and so are the fields.
@@ -40,9 +42,7 @@ func FuzzFields(f *testing.F) {
 		d := json.NewDecoder(strings.NewReader(line))
 		d.UseNumber()
 		var v any
-		if err := d.Decode(&v); err != nil {
-			t.Fatal(err)
-		}
+		proof.Must(t, d.Decode(&v))
 		object, _ := v.(map[string]any)
 		sameField(t, top, object["k"])
 		inner, _ := object["a"].(map[string]any)

@@ -1,6 +1,7 @@
 // Package logs keeps a log readable where a line could come with every task, beat or look. The
 // first line is written at once, because a user who has just started a process looks at its log.
-// Later lines come once in a while, as long as their cause goes on.
+// Later lines come once in a while, as long as their cause goes on. It also knows which build
+// writes.
 package logs
 
 import (

@@ -3,7 +3,6 @@ package operate
 import (
 	"bufio"
 	"cmp"
-	"container/heap"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -128,39 +127,23 @@ func (f *countsFlags) line(w io.Writer, first bool, k handlers.KeyCount) error {
 	return err
 }
 
-// topCounts keeps the keys with the most tasks; among equals, the first ones in the alphabet. It is
-// a heap with the least on top.
+// topCounts keeps the keys with the most tasks; among equals, the first ones in the alphabet. It
+// holds fewer than twice as many as it keeps.
 type topCounts struct {
 	limit int
 	keys  []handlers.KeyCount
 }
 
-func less(a, b handlers.KeyCount) int {
-	return cmp.Or(cmp.Compare(a.Count, b.Count), cmp.Compare(b.Key, a.Key))
-}
-
-func (t *topCounts) Len() int           { return len(t.keys) }
-func (t *topCounts) Less(i, j int) bool { return less(t.keys[i], t.keys[j]) < 0 }
-func (t *topCounts) Swap(i, j int)      { t.keys[i], t.keys[j] = t.keys[j], t.keys[i] }
-func (t *topCounts) Push(k any)         { t.keys = append(t.keys, k.(handlers.KeyCount)) }
-
-func (t *topCounts) Pop() any {
-	k := t.keys[len(t.keys)-1]
-	t.keys = t.keys[:len(t.keys)-1]
-	return k
-}
-
 func (t *topCounts) add(k handlers.KeyCount) {
-	if len(t.keys) < t.limit {
-		heap.Push(t, k)
-	} else if less(t.keys[0], k) < 0 {
-		t.keys[0] = k
-		heap.Fix(t, 0)
+	if t.keys = append(t.keys, k); len(t.keys) >= 2*t.limit {
+		t.keys = t.sorted()
 	}
 }
 
 // sorted gives them with the most first.
 func (t *topCounts) sorted() []handlers.KeyCount {
-	slices.SortFunc(t.keys, func(a, b handlers.KeyCount) int { return less(b, a) })
-	return t.keys
+	slices.SortFunc(t.keys, func(a, b handlers.KeyCount) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Key, b.Key))
+	})
+	return t.keys[:min(t.limit, len(t.keys))]
 }

@@ -97,7 +97,7 @@ func onGate[C any](
 	use, short, long, example string, change func(*cobra.Command, pump.Config, string) (C, error),
 	text func(C) string,
 ) *cobra.Command {
-	return changeCommand(use, short, long, example, cli.OneArgument,
+	return callCommand(use, short, long, example, cli.OneArgument,
 		func(cmd *cobra.Command, cfg pump.Config, args []string) (c C, err error) {
 			if err := coordination.CheckGate(args[0]); err != nil {
 				return c, cli.Usage("%w", err)
@@ -131,39 +131,30 @@ func waiting(n int) string {
 	return humanize.Comma(int64(n)) + " processes wait"
 }
 
+// gateStatuses is the list of the workload's gates.
+type gateStatuses struct {
+	Workload string         `json:"workload"`
+	Gates    []gates.Status `json:"gates"`
+}
+
 func gateList() *cobra.Command {
-	var o operation
-	cmd := &cobra.Command{
-		Use:     "list",
-		Short:   "List the gates of the workload",
-		Example: `  distributor gate list --config pump.yaml`,
-		Args:    cli.NoArguments(nil),
-		RunE: o.run(func(cmd *cobra.Command, _ []string) error {
-			list, err := gates.List(cmd.Context(), o.cfg)
-			if err != nil {
-				return err
+	return callCommand("list", "List the gates of the workload", "",
+		`  distributor gate list --config pump.yaml`, cli.NoArguments(nil),
+		func(cmd *cobra.Command, cfg pump.Config, _ []string) (gateStatuses, error) {
+			list, err := gates.List(cmd.Context(), cfg)
+			return gateStatuses{cfg.Workload, list}, err
+		}, func(s gateStatuses) string {
+			if len(s.Gates) == 0 {
+				return "no gate was ever opened or closed, and no process waits at one"
 			}
-			if o.json {
-				return printJSON(cmd.OutOrStdout(), struct {
-					Workload string         `json:"workload"`
-					Gates    []gates.Status `json:"gates"`
-				}{o.cfg.Workload, list})
-			}
-			if len(list) == 0 {
-				_, err := fmt.Fprintln(cmd.OutOrStdout(),
-					"no gate was ever opened or closed, and no process waits at one")
-				return err
-			}
+			var b strings.Builder
 			t := Table{Columns: gateColumns}
-			for _, g := range list {
+			for _, g := range s.Gates {
 				t.Add(gateCells(g, time.Now())...)
 			}
-			t.Write(cmd.OutOrStdout(), 120)
-			return nil
-		}),
-	}
-	o.add(cmd)
-	return cmd
+			t.Write(&b, 120)
+			return strings.TrimSuffix(b.String(), "\n")
+		})
 }
 
 // gateRemoved is the result of removing a gate.

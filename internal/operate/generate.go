@@ -10,6 +10,7 @@ import (
 
 	"github.com/queuepump/queuepump/internal/admin"
 	"github.com/queuepump/queuepump/internal/cli"
+	"github.com/queuepump/queuepump/internal/logs"
 )
 
 // generateFlags are the flags of `distributor generate KIND`.
@@ -108,7 +109,7 @@ func generateKind(kind string) *cobra.Command {
 }
 
 func (f *generateFlags) run(out io.Writer, kind string) error {
-	f.options.Version = cli.Revision()
+	f.options.Version = logs.Revision()
 	file, err := admin.Generate(kind, f.options)
 	if err != nil {
 		return cli.Usage("%w", err)

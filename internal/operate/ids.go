@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/queuepump/queuepump/internal/cli"
+	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/accounts"
 	"github.com/queuepump/queuepump/pump/coordination"
 	"github.com/queuepump/queuepump/pump/gates"
@@ -19,53 +20,40 @@ func ids() *cobra.Command {
 }
 
 func idsNext() *cobra.Command {
-	var o operation
 	var count uint64
-	cmd := &cobra.Command{
-		Use:   "next NAME",
-		Short: "Take the next numbers of an id range",
-		Long: `Take numbers that no other process gets, from a range of that name in the workload, which
+	cmd := callCommand(
+		"next NAME", "Take the next numbers of an id range",
+		`Take numbers that no other process gets, from a range of that name in the workload, which
 begins with 1 and is made by the first who asks. One number is printed as it is,
 several as the first and the last of them. Programs in Go take them with coordination.IDRange.`,
-		Example: `  distributor ids next orders --config pump.yaml
-  seq $(distributor ids next orders --count 100 --config pump.yaml)`,
-		Args: cli.OneArgument,
-		RunE: o.run(func(cmd *cobra.Command, args []string) error {
+		`  distributor ids next orders --config pump.yaml
+  seq $(distributor ids next orders --count 100 --config pump.yaml)`, cli.OneArgument,
+		func(cmd *cobra.Command, cfg pump.Config, args []string) (map[string]string, error) {
 			if count == 0 {
-				return cli.Usage("--count: 0 is out of range; use 1 or more")
+				return nil, cli.Usage("--count: 0 is out of range; use 1 or more")
 			}
 			// A misspelt workload would have a range of its own, with the same numbers.
-			if _, err := accounts.List(cmd.Context(), o.cfg); err != nil {
-				return err
+			if _, err := accounts.List(cmd.Context(), cfg); err != nil {
+				return nil, err
 			}
-			t, err := gates.Table(o.cfg)
+			t, err := gates.Table(cfg)
 			if err != nil {
-				return err
+				return nil, err
 			}
-			r, err := coordination.NewIDRange(t, o.cfg.Workload, args[0], 0)
+			r, err := coordination.NewIDRange(t, cfg.Workload, args[0], 0)
 			if err != nil {
-				return cli.Usage("%w", err)
+				return nil, cli.Usage("%w", err)
 			}
 			first, err := r.Reserve(cmd.Context(), count)
-			if err != nil {
-				return err
+			return map[string]string{
+				"name": args[0], "first": fmt.Sprint(first), "last": fmt.Sprint(first + count - 1),
+			}, err
+		}, func(c map[string]string) string {
+			if count == 1 {
+				return c["first"]
 			}
-			last := first + count - 1
-			switch {
-			case o.json:
-				// As texts: most readers of JSON take numbers for floats.
-				return printJSON(cmd.OutOrStdout(), map[string]string{
-					"name": args[0], "first": fmt.Sprint(first), "last": fmt.Sprint(last),
-				})
-			case count == 1:
-				_, err = fmt.Fprintln(cmd.OutOrStdout(), first)
-			default:
-				_, err = fmt.Fprintln(cmd.OutOrStdout(), first, last)
-			}
-			return err
-		}),
-	}
-	o.add(cmd)
+			return c["first"] + " " + c["last"]
+		})
 	cmd.Flags().Uint64Var(&count, "count", 1, "how many numbers to take")
 	return cmd
 }

@@ -63,25 +63,24 @@ func (o *operation) run(
 }
 
 // findRun finds the run that an argument (RUN) or a flag (--run) means.
-func (o *operation) findRun(ctx context.Context, name, text string) (pump.RunID, error) {
-	id, err := runs.Find(ctx, o.cfg, text)
+func findRun(ctx context.Context, cfg pump.Config, name, text string) (pump.RunID, error) {
+	id, err := runs.Find(ctx, cfg, text)
 	if ce, ok := errors.AsType[*pump.ConfigError](err); ok && ce.Field == "run" {
 		return id, cli.Usage("%s: %s; %s", name, ce.Problem, ce.Fix)
 	}
 	return id, err
 }
 
-// changeCommand is a command that changes something by one call and prints the outcome, as JSON or
-// as a line.
-func changeCommand[C any](
+// callCommand is a command that makes one call and prints the outcome, as JSON or as a text.
+func callCommand[C any](
 	use, short, long, example string, arguments cobra.PositionalArgs,
-	change func(*cobra.Command, pump.Config, []string) (C, error), text func(C) string,
+	call func(*cobra.Command, pump.Config, []string) (C, error), text func(C) string,
 ) *cobra.Command {
 	var o operation
 	cmd := &cobra.Command{
 		Use: use, Short: short, Long: long, Example: example, Args: arguments,
 		RunE: o.run(func(cmd *cobra.Command, args []string) error {
-			c, err := change(cmd, o.cfg, args)
+			c, err := call(cmd, o.cfg, args)
 			if err != nil {
 				return err
 			}

@@ -11,6 +11,7 @@ import (
 	"github.com/queuepump/queuepump/internal/admin"
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/internal/configfile"
+	"github.com/queuepump/queuepump/internal/logs"
 )
 
 // OpenPage makes the page of a configuration's workload, for an admin port at listen; nil without a
@@ -99,7 +100,7 @@ func (f *pageFlags) serve(cmd *cobra.Command) error {
 		return err
 	}
 	port, err := admin.Open(admin.Options{
-		Listen: f.listen, Workload: file.Config.Workload, Role: "page", Version: cli.Revision(),
+		Listen: f.listen, Workload: file.Config.Workload, Role: "page", Version: logs.Revision(),
 		Page: p, PageAlone: true, Log: console.Log,
 	})
 	if err != nil {

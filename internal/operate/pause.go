@@ -14,7 +14,7 @@ import (
 func pauseCommand() *cobra.Command {
 	var o workloads.PauseOptions
 	var part partFlags
-	cmd := changeCommand(
+	cmd := callCommand(
 		"pause", "Let processors start nothing more until it is resumed",
 		`Pause the workload: processors finish the tasks that they have begun, put back the others
 without an attempt, and start nothing more until `+"`distributor workload resume`"+`.
@@ -58,7 +58,7 @@ distributor status says what is paused since when, and which processors stand st
 
 func resumeCommand() *cobra.Command {
 	var part partFlags
-	cmd := changeCommand(
+	cmd := callCommand(
 		"resume", "Let processors go on that were paused",
 		`Resume the workload after `+"`distributor workload pause`"+`. Processors that are told go
 on at once, and others at their next look. To resume a workload that is not paused changes nothing.

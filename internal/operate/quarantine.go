@@ -104,7 +104,7 @@ func (w *which) filter(cmd *cobra.Command, now time.Time) (f quarantine.Filter, 
 		f.Key = []byte(w.key)
 	}
 	if w.runID != "" {
-		if f.Run, err = w.findRun(cmd.Context(), "--run", w.runID); err != nil {
+		if f.Run, err = findRun(cmd.Context(), w.cfg, "--run", w.runID); err != nil {
 			return f, err
 		}
 	}

@@ -79,7 +79,7 @@ func (f *repairFlags) mend(cmd *cobra.Command, id string) error {
 	ctx, end := console.Outlive(cmd.Context())
 	defer end()
 	f.cfg.Log = console.Log
-	run, err := f.findRun(ctx, "RUN", id)
+	run, err := findRun(ctx, f.cfg, "RUN", id)
 	if err != nil {
 		return err
 	}

@@ -51,7 +51,7 @@ func (f *resultsFlags) print(cmd *cobra.Command, id string) error {
 	if f.options.Since, err = when("since", f.since, time.Now()); err != nil {
 		return err
 	}
-	run, err := f.findRun(cmd.Context(), "RUN", id)
+	run, err := findRun(cmd.Context(), f.cfg, "RUN", id)
 	if err != nil {
 		return err
 	}

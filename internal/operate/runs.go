@@ -89,15 +89,12 @@ func runsShow() *cobra.Command {
 		`Show a run: its state, how far it is, who made it, and of one that no
 distributor continues when it ends and what that waits for. RUN is its name, its id,
 or the beginning of it that no other has: 4 digits or more.`,
-		`  distributor runs show 0123456789ab --config pump.yaml`, nil,
-		func(ctx context.Context, cfg pump.Config, id string) (runs.Info, error) {
-			return runs.Show(ctx, cfg, id)
-		})
+		`  distributor runs show 0123456789ab --config pump.yaml`, runs.Show)
 }
 
 func runsEnd() *cobra.Command {
 	var drop bool
-	return runCommand(
+	cmd := runCommand(
 		"end RUN", "End a run",
 		`End a run. Its distributor stops within half a minute, and nothing more of the run is started.
 What handlers have in hand they finish. A task that is met later goes to quarantine with the
@@ -105,45 +102,29 @@ cause run-ended, from where it can be redriven; with --drop it is deleted and co
 RUN is the run's name, its id, or the beginning of it that no other has: 4 digits or more.`,
 		`  distributor runs end 0123456789ab --config pump.yaml
   distributor runs end 0123456789ab --drop`,
-		func(cmd *cobra.Command) {
-			cmd.Flags().BoolVar(&drop, "drop", false,
-				"delete and count what is met of the run, rather than quarantine it")
-		},
 		func(ctx context.Context, cfg pump.Config, id string) (runs.Info, error) {
 			return runs.End(ctx, cfg, id, drop, "ended by "+workloads.Operator())
 		})
-}
-
-func runCommand(
-	use, short, long, example string, flags func(*cobra.Command),
-	act func(context.Context, pump.Config, string) (runs.Info, error),
-) *cobra.Command {
-	var o operation
-	cmd := &cobra.Command{
-		Use: use, Short: short, Long: long, Example: example, Args: cli.OneArgument,
-		RunE: o.run(func(cmd *cobra.Command, args []string) error {
-			id, err := o.findRun(cmd.Context(), "RUN", args[0])
-			if err != nil {
-				return err
-			}
-			r, err := act(cmd.Context(), o.cfg, id.String())
-			if err != nil {
-				return err
-			}
-			if o.json {
-				return printJSON(cmd.OutOrStdout(), r)
-			}
-			return printRun(cmd.OutOrStdout(), &r)
-		}),
-	}
-	o.add(cmd)
-	if flags != nil {
-		flags(cmd)
-	}
+	cmd.Flags().BoolVar(&drop, "drop", false,
+		"delete and count what is met of the run, rather than quarantine it")
 	return cmd
 }
 
-func printRun(out io.Writer, r *runs.Info) error {
+func runCommand(
+	use, short, long, example string,
+	act func(context.Context, pump.Config, string) (runs.Info, error),
+) *cobra.Command {
+	return callCommand(use, short, long, example, cli.OneArgument,
+		func(cmd *cobra.Command, cfg pump.Config, args []string) (r runs.Info, err error) {
+			id, err := findRun(cmd.Context(), cfg, "RUN", args[0])
+			if err != nil {
+				return r, err
+			}
+			return act(cmd.Context(), cfg, id.String())
+		}, runText)
+}
+
+func runText(r runs.Info) string {
 	var b strings.Builder
 	line := Facts(&b, 12)
 	line("run", r.ID)
@@ -163,6 +144,5 @@ func printRun(out io.Writer, r *runs.Info) error {
 	line("what is met", If(r.Drop, "is dropped"))
 	line("note", plain(r.Note))
 	line("waits for", plain(r.WaitsFor))
-	_, err := io.WriteString(out, b.String())
-	return err
+	return strings.TrimSuffix(b.String(), "\n")
 }

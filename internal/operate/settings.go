@@ -15,7 +15,7 @@ import (
 
 func workloadSet() *cobra.Command {
 	var unset []string
-	cmd := changeCommand(
+	cmd := callCommand(
 		"set [NAME=VALUE ...]", "Give all processes a setting, or show the settings",
 		`Give a value to all processes of the workload, while they run: they take it with their next
 look at the workload, within two beats, or at once where they can be told. Without arguments

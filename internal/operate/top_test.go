@@ -152,14 +152,10 @@ func TestTheScreens(t *testing.T) {
 	}
 	file := filepath.Join("testdata", "screens.txt")
 	if *write {
-		if err := os.WriteFile(file, []byte(b.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(file, []byte(b.String()), 0o644))
 	}
 	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if b.String() != string(want) {
 		t.Errorf("the screens are not those of %s; look at them, and run the test with -write", file)
 	}

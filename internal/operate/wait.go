@@ -67,7 +67,7 @@ func (f *waitFlags) wait(cmd *cobra.Command, id string) error {
 	f.cfg.Log = console.Log
 	ctx, cancel := f.options.Within(cmd.Context())
 	defer cancel()
-	run, err := f.findRun(ctx, "RUN", id)
+	run, err := findRun(ctx, f.cfg, "RUN", id)
 	if err != nil && errors.Is(context.Cause(ctx), pump.ErrTimeout) {
 		return &cli.Status{Code: cli.ExitNotOver, Err: fmt.Errorf("run %s: %w; the control account "+
 			"did not answer; to wait on: distributor runs wait %[1]s", plain(id), pump.ErrTimeout)}

@@ -2,7 +2,6 @@ package operate
 
 import (
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -12,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/queuepump/queuepump/internal/cli"
+	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/accounts"
 	"github.com/queuepump/queuepump/pump/workloads"
 )
@@ -29,34 +29,21 @@ mode of delivery, and which queues an account has.`,
 }
 
 func workloadShow() *cobra.Command {
-	var o operation
-	cmd := &cobra.Command{
-		Use:   "show",
-		Short: "Show what is pinned of a workload, where it is, and what is in it",
-		Long: `Show the workload that a configuration means: which account has its rows, what is
+	return callCommand(
+		"show", "Show what is pinned of a workload, where it is, and what is in it",
+		`Show the workload that a configuration means: which account has its rows, what is
 pinned, its accounts, and how many processes and runs it has. It is shown also if the
 configuration says something else than what is pinned. A workload of the same name in
 another account of the configuration is named: two over the same queues take each
 other's messages for their own.`,
-		Example: `  distributor workload show --config pump.yaml
-  distributor workload show --json`,
-		Args: cli.NoArguments(nil),
-		RunE: o.run(func(cmd *cobra.Command, _ []string) error {
-			i, err := workloads.Show(cmd.Context(), o.cfg)
-			if err != nil {
-				return err
-			}
-			if o.json {
-				return printJSON(cmd.OutOrStdout(), i)
-			}
-			return printWorkload(cmd.OutOrStdout(), i)
-		}),
-	}
-	o.add(cmd)
-	return cmd
+		`  distributor workload show --config pump.yaml
+  distributor workload show --json`, cli.NoArguments(nil),
+		func(cmd *cobra.Command, cfg pump.Config, _ []string) (*workloads.Info, error) {
+			return workloads.Show(cmd.Context(), cfg)
+		}, workloadText)
 }
 
-func printWorkload(out io.Writer, i *workloads.Info) error {
+func workloadText(i *workloads.Info) string {
 	var b strings.Builder
 	line := Facts(&b, 12)
 	line("workload", i.Name)
@@ -94,8 +81,7 @@ func printWorkload(out io.Writer, i *workloads.Info) error {
 			"these accounts could not be looked into for another workload of this name: "+
 				plain(strings.Join(i.Unseen, ", ")))
 	}
-	_, err := io.WriteString(out, b.String())
-	return err
+	return strings.TrimSuffix(b.String(), "\n")
 }
 
 func accountsText(i *workloads.Info) string {

@@ -5,6 +5,7 @@ go 1.26.1
 tool (
 	github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod
 	github.com/goreleaser/goreleaser/v2
+	golang.org/x/exp/cmd/apidiff
 )
 
 require (

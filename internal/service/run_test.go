@@ -200,9 +200,7 @@ func TestTheServiceManagerIsToldThroughItsSocket(t *testing.T) {
 	var got []string
 	for b := make([]byte, 1<<10); len(got) < 3; {
 		n, err := socket.Read(b)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		got = append(got, string(b[:n]))
 	}
 	begins, reloads, found := strings.Cut(got[0], "\n")

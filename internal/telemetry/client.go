@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"crypto/tls"
@@ -59,10 +60,7 @@ func newClient() (*client, error) {
 	c := &client{header: http.Header{}, wait: defaultWait, refused: func(int64, string) {}}
 	at := os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 	if at == "" {
-		base := os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT")
-		if base == "" {
-			base = defaultEndpoint
-		}
+		base := cmp.Or(os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT"), defaultEndpoint)
 		at = strings.TrimSuffix(base, "/") + path
 	}
 	u, err := url.Parse(at)

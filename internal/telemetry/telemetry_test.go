@@ -22,17 +22,13 @@ func TestTheCollectorsKeyGoesToTheCollectorAlone(t *testing.T) {
 	}))
 	defer elsewhere.Close()
 	at, err := url.Parse(elsewhere.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	proof.Must(t, err)
 	collector := httptest.NewServer(http.RedirectHandler("http://localhost:"+at.Port(), http.StatusTemporaryRedirect))
 	defer collector.Close()
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.URL)
 	t.Setenv("OTEL_EXPORTER_OTLP_HEADERS", "api-key=secret")
 	c, err := newClient()
-	if err != nil {
-		t.Fatal(err)
-	}
+	proof.Must(t, err)
 	err = c.UploadTraces(t.Context(), []*tracepb.ResourceSpans{{}})
 	if err == nil || !strings.Contains(err.Error(), "307") || strings.Contains(err.Error(), "secret") {
 		t.Error(err)
@@ -88,9 +84,7 @@ func TestSpansThatTheCollectorRefusesAreToldOf(t *testing.T) {
 	t.Setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "1")
 	var lines proof.Buffer
 	provider, end, err := Traces("distributor", "v1", slog.New(slog.NewTextHandler(&lines, nil)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	proof.Must(t, err)
 	for range 3 {
 		_, span := provider.Tracer("test").Start(t.Context(), "work")
 		span.End()

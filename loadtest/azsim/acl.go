@@ -61,10 +61,8 @@ func parseACL(body []byte, letters string) ([]signedIdentifier, error) {
 		p.start, startOK = parseSASTime(d.Policy.Start)
 		p.expiry, expiryOK = parseSASTime(d.Policy.Expiry)
 		switch {
-		case d.ID == "" || seen[d.ID]:
+		case d.ID == "" || seen[d.ID] || len(d.ID) > maxPolicyID:
 			return nil, &aclError{}
-		case len(d.ID) > maxPolicyID:
-			return nil, &aclError{"Id", d.ID}
 		case !startOK:
 			return nil, &aclError{"Start", d.Policy.Start}
 		case !expiryOK:

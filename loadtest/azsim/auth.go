@@ -1,6 +1,7 @@
 package azsim
 
 import (
+	"cmp"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
@@ -88,10 +89,7 @@ func (r *request) authoriseKey(c *call, credential string, lite bool) *reply {
 
 // checkDate refuses requests whose date is missing or more than maxSkew off.
 func (r *request) checkDate() *reply {
-	date := r.header.Get("X-Ms-Date")
-	if date == "" {
-		date = r.header.Get("Date")
-	}
+	date := cmp.Or(r.header.Get("X-Ms-Date"), r.header.Get("Date"))
 	if date == "" {
 		return r.forbidden("Either x-ms-date or Date has to be set in the request.")
 	}
@@ -116,9 +114,7 @@ func (r *request) stringToSign(c *call, lite bool) string {
 		resource += "/"
 	}
 	if r.service == tableService {
-		if date == "" {
-			date = h.Get("Date")
-		}
+		date = cmp.Or(date, h.Get("Date"))
 		if comp := r.query.Get("comp"); comp != "" {
 			resource += "?comp=" + comp
 		}

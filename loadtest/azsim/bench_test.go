@@ -57,7 +57,7 @@ func BenchmarkGet32(b *testing.B) {
 	q := store.queues["queue"]
 	body := bytes.Repeat([]byte("QUJD"), 256)
 	for i := range uint64(1_000_000) {
-		q.messages.add(&message{id: drawGUID(i), text: body, plain: true, expires: never}, 1)
+		q.messages.add(&message{id: drawGUID(i), text: string(body), plain: true, expires: never}, 1)
 	}
 	for b.Loop() {
 		c.do("GET", "/queue/messages?numofmessages=32&visibilitytimeout=1", nil)

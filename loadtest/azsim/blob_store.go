@@ -1,6 +1,7 @@
 package azsim
 
 import (
+	"cmp"
 	"encoding/base64"
 	"fmt"
 	"maps"
@@ -58,7 +59,12 @@ func (s *blobStore) route(r *request) (*operation, reply) {
 	}
 	name, blobName, within := strings.Cut(path, "/")
 	if name == "" {
-		return nil, unsupported(r)
+		if !strings.EqualFold(r.query.Get("comp"), "list") || !reads(r) {
+			return nil, unsupported(r)
+		}
+		op := &operation{name: "ListContainers", accountPermission: "l", resource: 's'}
+		op.run = func() reply { return s.listContainers(r) }
+		return op, reply{}
 	}
 	if rep := checkQueueName(r, name); rep != nil { // the same rules
 		return nil, *rep
@@ -195,10 +201,7 @@ func (c *blobContainer) get(r *request, name string) reply {
 		return r.fail(http.StatusNotFound, "BlobNotFound", "")
 	}
 	h, body, status := b.header(), b.body, http.StatusOK
-	text := r.header.Get("X-Ms-Range")
-	if text == "" {
-		text = r.header.Get("Range")
-	}
+	text := cmp.Or(r.header.Get("X-Ms-Range"), r.header.Get("Range"))
 	if from, to, ok := readRange(text); ok {
 		size := int64(len(body))
 		if from >= size {
@@ -281,6 +284,21 @@ func (s *blobStore) list(r *request, container string, c *blobContainer) reply {
 	}
 	b = appendElement(append(b, "</Blobs>"...), "NextMarker", next)
 	b = append(b, "</EnumerationResults>"...)
+	return reply{status: http.StatusOK, header: xmlNoCache(), body: b}
+}
+
+// listContainers: learn.microsoft.com/rest/api/storageservices/list-containers2. They are one page.
+func (s *blobStore) listContainers(r *request) reply {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b := appendXMLAttr([]byte(xmlProlog+`<EnumerationResults ServiceEndpoint="`), legalXML(r.baseURL))
+	b = append(b, `/"><Containers>`...)
+	for _, name := range slices.Sorted(maps.Keys(s.containers)) {
+		if strings.HasPrefix(name, r.query.Get("prefix")) {
+			b = append(appendElement(append(b, "<Container>"...), "Name", name), "</Container>"...)
+		}
+	}
+	b = append(b, `</Containers><NextMarker /></EnumerationResults>`...)
 	return reply{status: http.StatusOK, header: xmlNoCache(), body: b}
 }
 

@@ -34,6 +34,9 @@ func TestBlobsAreServedInBothStyles(t *testing.T) {
 		if a = w.want(200, "", "HEAD", "/box/a/b", ""); a.header.Get("Content-Length") != "10" {
 			t.Errorf("%s: %v", at, a.header)
 		}
+		if a = w.want(200, "", "GET", "/?comp=list&prefix=bo", ""); !strings.Contains(a.body, "<Name>box</Name>") {
+			t.Errorf("%s: %s", at, a.body)
+		}
 		if a = w.want(200, "", "GET", "/box?restype=container&comp=list&maxresults=1", ""); !strings.Contains(a.body, "<Name>a/b</Name>") {
 			t.Errorf("%s: %s", at, a.body)
 		}

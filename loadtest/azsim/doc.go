@@ -32,10 +32,10 @@
 // [Sim.Hang] make a whole account unreachable, [Sim.SetState] disables or deletes it,
 // [Sim.DeleteQueues] deletes its queues. [Sim.SetClockOffset] moves the servers' clock.
 // [Sim.Snapshot] remembers a partition of a table and [Snapshot.Restore] rolls it back,
-// [Sim.DropRows] loses rows. Tables are slow by Config.TableLatency, or for a while by a rule that
-// delays them. [Sim.Stats] tells what happened, [Sim.PartitionLoads] how many entities of each
-// partition were asked for, [Sim.Faults] prints the rules in force. [Sim.SetLimits],
-// [Sim.SetLatency] and [Sim.Reset] change the rest while it runs.
+// [Sim.DropRows] loses rows. [Sim.SetLatency] makes tables slower than queues, and a rule that
+// delays them does so for a while. [Sim.Stats] tells what happened, [Sim.PartitionLoads] how many
+// entities of each partition were asked for, [Sim.Faults] prints the rules in force.
+// [Sim.SetLimits] and [Sim.Reset] change the rest while it runs.
 //
 // # Time and chance
 //

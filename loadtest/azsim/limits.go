@@ -2,6 +2,7 @@ package azsim
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -79,15 +80,9 @@ func (l Limits) filled() Limits {
 	fill(&l.TablePartition, 2_000)
 	fill(&l.TableAccount, 20_000)
 	fill(&l.Blob, 500)
-	if l.GetCost == 0 {
-		l.GetCost = maxMessages
-	}
-	if l.QueryCost == 0 {
-		l.QueryCost = 1
-	}
-	if l.Burst == 0 {
-		l.Burst = 100 * time.Millisecond
-	}
+	l.GetCost = cmp.Or(l.GetCost, maxMessages)
+	l.QueryCost = cmp.Or(l.QueryCost, 1)
+	l.Burst = cmp.Or(l.Burst, 100*time.Millisecond)
 	return l
 }
 

@@ -2,6 +2,7 @@ package azsim
 
 import (
 	"cmp"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -116,6 +117,9 @@ func (s *Sim) Listen(addrs ...string) (*Server, error) {
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("azsim: %s service: %w", of.service, err), srv.Close())
 		}
+		if s.config.TLS != nil {
+			l = tls.NewListener(l, s.config.TLS)
+		}
 		*of.at = l
 		srv.serve(l, handler{s, of.service})
 	}
@@ -123,9 +127,7 @@ func (s *Sim) Listen(addrs ...string) (*Server, error) {
 }
 
 func listen(addr string, public bool) (net.Listener, error) {
-	if addr == "" {
-		addr = "127.0.0.1:0"
-	}
+	addr = cmp.Or(addr, "127.0.0.1:0")
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {
 		return nil, err
@@ -151,27 +153,34 @@ func (srv *Server) TableAddr() string { return srv.table.Addr().String() }
 
 // QueueEndpoint is the URL of an account's queue service, path style.
 func (srv *Server) QueueEndpoint(account string) string {
-	return at(srv.queue, "", account)
+	return srv.at(srv.queue, "", account)
 }
 
 // TableEndpoint is the URL of an account's table service, path style.
 func (srv *Server) TableEndpoint(account string) string {
-	return at(srv.table, "", account)
+	return srv.at(srv.table, "", account)
 }
 
 // BlobEndpoint is the URL of an account's blob service, path style.
 func (srv *Server) BlobEndpoint(account string) string {
-	return at(srv.blob, "", account)
+	return srv.at(srv.blob, "", account)
 }
 
 // at is the URL of an account's service, on another host if one is given.
-func at(l net.Listener, host, account string) string {
+func (srv *Server) at(l net.Listener, host, account string) string {
 	address := l.Addr().(*net.TCPAddr)
 	if host == "" && address.IP.IsUnspecified() {
 		host = "127.0.0.1"
 	}
 	host = net.JoinHostPort(cmp.Or(host, address.IP.String()), strconv.Itoa(address.Port))
-	return "http://" + host + "/" + account
+	return srv.scheme() + "://" + host + "/" + account
+}
+
+func (srv *Server) scheme() string {
+	if srv.sim.config.TLS != nil {
+		return "https"
+	}
+	return "http"
 }
 
 // ConnectionString returns the connection string of an account, "" if the account does not exist.
@@ -186,9 +195,10 @@ func (srv *Server) ConnectionStringAt(host, account string) string {
 	if key == "" {
 		return ""
 	}
-	return "DefaultEndpointsProtocol=http;AccountName=" + account + ";AccountKey=" + key +
-		";QueueEndpoint=" + at(srv.queue, host, account) +
-		";TableEndpoint=" + at(srv.table, host, account) + ";BlobEndpoint=" + at(srv.blob, host, account)
+	return "DefaultEndpointsProtocol=" + srv.scheme() + ";AccountName=" + account +
+		";AccountKey=" + key + ";QueueEndpoint=" + srv.at(srv.queue, host, account) +
+		";TableEndpoint=" + srv.at(srv.table, host, account) +
+		";BlobEndpoint=" + srv.at(srv.blob, host, account)
 }
 
 // Close stops serving and breaks the connections that are open. What the

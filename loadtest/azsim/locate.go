@@ -1,6 +1,7 @@
 package azsim
 
 import (
+	"cmp"
 	"net"
 	"strings"
 )
@@ -18,9 +19,7 @@ func locate(c *call) (account string, svc service, path, base string) {
 		scheme = "https://"
 	}
 	svc, path = c.service, c.path
-	if path == "" {
-		path = "/"
-	}
+	path = cmp.Or(path, "/")
 	if first, rest, ok := strings.Cut(c.host, "."); ok {
 		label, _, _ := strings.Cut(rest, ".")
 		if s := service(strings.ToLower(label)); s == queueService || s == tableService ||
@@ -30,9 +29,7 @@ func locate(c *call) (account string, svc service, path, base string) {
 			}
 		}
 	}
-	if svc == "" {
-		svc = serviceByHost(c.host)
-	}
+	svc = cmp.Or(svc, serviceByHost(c.host))
 	account, rest, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	return account, svc, "/" + rest, scheme + c.host + "/" + account
 }

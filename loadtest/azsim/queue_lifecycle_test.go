@@ -181,7 +181,7 @@ func TestAccessPoliciesAreKeptAsTheyWereSet(t *testing.T) {
 	w.want(400, "InvalidXmlDocument", "PUT", "/queue?comp=acl", acl(strings.Split(strings.Repeat("<SignedIdentifier><Id>x</Id></SignedIdentifier>,", 6), ",")...))
 	w.want(400, "InvalidXmlNodeValue", "PUT", "/queue?comp=acl", acl(policy("a", "someday", "2027-01-02", "r")))
 	w.want(400, "InvalidXmlNodeValue", "PUT", "/queue?comp=acl", acl(policy("a", "2026-01-02", "2027-01-02", "rd")))
-	w.want(400, "InvalidXmlNodeValue", "PUT", "/queue?comp=acl", acl(policy(strings.Repeat("x", 65), "2026-01-02", "2027-01-02", "r")))
+	w.want(400, "InvalidXmlDocument", "PUT", "/queue?comp=acl", acl(policy(strings.Repeat("x", 65), "2026-01-02", "2027-01-02", "r")))
 	w.want(404, "QueueNotFound", "PUT", "/nosuch?comp=acl", "")
 	w.want(204, "", "PUT", "/queue?comp=acl", "")
 	if a := w.want(200, "", "GET", "/queue?comp=acl", ""); a.body != none {

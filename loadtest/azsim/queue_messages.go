@@ -12,7 +12,7 @@ const never = math.MaxInt64
 // mutex guards everything except text, whose bytes never change (an update puts another slice).
 type message struct {
 	id       guid
-	text     []byte // decoded, as the client meant it
+	text     string // decoded, as the client meant it; not a part of the body, which is longer
 	plain    bool   // text needs no escaping and no checking: rendering is a copy
 	inserted int64
 	expires  int64
@@ -45,12 +45,21 @@ func (m *message) before(o *message) bool {
 type messageSet struct {
 	byID  map[guid]*message
 	fifo  fifo
-	lease leaseHeap
-	ttl   ttlHeap
-	seq   uint64 // of the last message put
+	lease messageHeap // by the method before
+	ttl   messageHeap // by expiry
+	seq   uint64      // of the last message put
 }
 
-func newMessageSet() messageSet { return messageSet{byID: make(map[guid]*message)} }
+func newMessageSet() messageSet {
+	return messageSet{
+		byID:  make(map[guid]*message),
+		lease: messageHeap{before: (*message).before, at: func(m *message) *int { return &m.leaseAt }},
+		ttl: messageHeap{
+			before: func(a, b *message) bool { return a.expires < b.expires },
+			at:     func(m *message) *int { return &m.ttlAt },
+		},
+	}
+}
 
 func (s *messageSet) len() int { return len(s.byID) }
 
@@ -105,8 +114,8 @@ func (s *messageSet) remove(m *message) {
 // expire deletes messages whose time to live is over. Every operation calls it first, instead of a
 // timer: no goroutine keeps a synctest bubble busy, and an idle queue costs nothing.
 func (s *messageSet) expire(now int64) {
-	for len(s.ttl) > 0 && s.ttl[0].expires <= now {
-		s.remove(s.ttl[0])
+	for len(s.ttl.list) > 0 && s.ttl.list[0].expires <= now {
+		s.remove(s.ttl.list[0])
 	}
 }
 
@@ -116,8 +125,8 @@ func (s *messageSet) first(now int64) *message {
 	if m != nil && m.visible > now { // the clock was set back
 		m = nil
 	}
-	if len(s.lease) > 0 {
-		if l := s.lease[0]; l.visible <= now && (m == nil || l.before(m)) {
+	if len(s.lease.list) > 0 {
+		if l := s.lease.list[0]; l.visible <= now && (m == nil || l.before(m)) {
 			return l
 		}
 	}
@@ -129,7 +138,7 @@ func (s *messageSet) visible(now int64, n int) []*message {
 	out := make([]*message, 0, min(n, len(s.byID)))
 	// The smallest elements of a heap are a connected part of its tree, from the root: a frontier of
 	// candidates, smallest first, finds them in O(n log n), independent of the size of the heap.
-	frontier := frontier{lease: s.lease}
+	frontier := frontier{lease: s.lease.list}
 	frontier.reach(0)
 	place := s.fifo.head
 	for len(out) < n {
@@ -159,7 +168,7 @@ func (s *messageSet) visible(now int64, n int) []*message {
 
 // frontier is a heap of positions in the lease heap.
 type frontier struct {
-	lease leaseHeap
+	lease []*message
 	pos   []int
 }
 
@@ -248,52 +257,32 @@ func (f *fifo) at(place *int) *message {
 	return nil
 }
 
-// leaseHeap orders messages by before.
-type leaseHeap []*message
-
-func (h leaseHeap) Len() int           { return len(h) }
-func (h leaseHeap) Less(i, j int) bool { return h[i].before(h[j]) }
-func (h leaseHeap) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].leaseAt, h[j].leaseAt = i, j
+// messageHeap has the message on top that comes before all others. Each message knows its place; of
+// one that is not in the heap it is -1.
+type messageHeap struct {
+	list   []*message
+	before func(a, b *message) bool
+	at     func(*message) *int // where the message keeps its place
 }
 
-func (h *leaseHeap) Push(x any) {
+func (h *messageHeap) Len() int           { return len(h.list) }
+func (h *messageHeap) Less(i, j int) bool { return h.before(h.list[i], h.list[j]) }
+func (h *messageHeap) Swap(i, j int) {
+	h.list[i], h.list[j] = h.list[j], h.list[i]
+	*h.at(h.list[i]), *h.at(h.list[j]) = i, j
+}
+
+func (h *messageHeap) Push(x any) {
 	m := x.(*message)
-	m.leaseAt = len(*h)
-	*h = append(*h, m)
+	*h.at(m) = len(h.list)
+	h.list = append(h.list, m)
 }
 
-func (h *leaseHeap) Pop() any {
-	old := *h
-	m := old[len(old)-1]
-	old[len(old)-1] = nil
-	*h = old[:len(old)-1]
-	m.leaseAt = -1
-	return m
-}
-
-// ttlHeap orders messages by expiry.
-type ttlHeap []*message
-
-func (h ttlHeap) Len() int           { return len(h) }
-func (h ttlHeap) Less(i, j int) bool { return h[i].expires < h[j].expires }
-func (h ttlHeap) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].ttlAt, h[j].ttlAt = i, j
-}
-
-func (h *ttlHeap) Push(x any) {
-	m := x.(*message)
-	m.ttlAt = len(*h)
-	*h = append(*h, m)
-}
-
-func (h *ttlHeap) Pop() any {
-	old := *h
-	m := old[len(old)-1]
-	old[len(old)-1] = nil
-	*h = old[:len(old)-1]
-	m.ttlAt = -1
+func (h *messageHeap) Pop() any {
+	last := len(h.list) - 1
+	m := h.list[last]
+	h.list[last] = nil
+	h.list = h.list[:last]
+	*h.at(m) = -1
 	return m
 }

@@ -71,7 +71,7 @@ func timeToLive(r *request) (int64, *reply) {
 }
 
 // messageText reads the text out of the request's body.
-func messageText(r *request) (text []byte, plain bool, rep *reply) {
+func messageText(r *request) (string, bool, *reply) {
 	text, plain, err := parseMessage(r.body)
 	var bad reply
 	switch {
@@ -84,9 +84,9 @@ func messageText(r *request) (text []byte, plain bool, rep *reply) {
 		bad = r.fail(http.StatusRequestEntityTooLarge, "RequestBodyTooLarge", "",
 			element{"MaxLimit", itoa(maxMessageText)})
 	default:
-		return text, plain, nil
+		return string(text), plain, nil
 	}
-	return nil, false, &bad
+	return "", false, &bad
 }
 
 // nextReceipt makes a receipt unlike any other of the queue.

@@ -25,7 +25,7 @@ func (s *queueStore) runUpdate(r *request, name, id string) reply {
 	if rep := checkReceipt(r); rep != nil {
 		return *rep
 	}
-	var text []byte
+	var text string
 	var plain bool
 	if len(r.body) > 0 { // no body keeps the text (AZURE.md Q55)
 		if text, plain, rep = messageText(r); rep != nil {

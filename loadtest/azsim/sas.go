@@ -1,6 +1,7 @@
 package azsim
 
 import (
+	"cmp"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -119,9 +120,7 @@ func (r *request) fillIn(token sasToken, op *operation, id string) (sasToken, *r
 		if token.expiry.IsZero() {
 			token.expiry = p.expiry
 		}
-		if token.permission == "" {
-			token.permission = p.permission
-		}
+		token.permission = cmp.Or(token.permission, p.permission)
 		return token, nil
 	}
 	return token, r.forbidden("Stored access policy not found.")
@@ -191,7 +190,7 @@ func (r *request) checkAccountScope(op *operation, t sasToken) *reply {
 }
 
 func (r *request) checkServiceScope(op *operation, t sasToken) *reply {
-	if op.object == "" { // a service SAS is for one queue or table
+	if op.object == "" || op.permission == "" { // it is for what lies in one queue or table
 		return r.refused("AuthorizationFailure")
 	}
 	if r.service == tableService {

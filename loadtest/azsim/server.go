@@ -1,6 +1,7 @@
 package azsim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -190,9 +191,7 @@ func (s *Sim) newRequest(c *call) *request {
 		version: c.header.Get("X-Ms-Version"),
 	}
 	r.query = queryValues(c.rawQuery)
-	if r.version == "" {
-		r.version = r.query.Get("sv") // a SAS names the version it is to be read by
-	}
+	r.version = cmp.Or(r.version, r.query.Get("sv")) // a SAS names the version it is to be read by
 	r.account = s.accounts[name]
 	if r.account == nil {
 		r.account = s.accounts[strings.TrimSuffix(name, "-secondary")]

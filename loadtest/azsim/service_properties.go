@@ -117,10 +117,12 @@ func (p *serviceProperties) get(r *request) reply {
 // set replaces the settings that the document names and keeps the others.
 func (p *serviceProperties) set(r *request) reply {
 	var doc propertiesDoc
-	if err := xml.Unmarshal(bytes.TrimPrefix(r.body, []byte(bom)), &doc); err != nil {
+	err := xml.Unmarshal(bytes.TrimPrefix(r.body, []byte(bom)), &doc)
+	name, value, ok := doc.check()
+	switch {
+	case err != nil || !ok && name == "":
 		return r.fail(http.StatusBadRequest, "InvalidXmlDocument", "")
-	}
-	if name, value, ok := doc.check(); !ok {
+	case !ok:
 		return r.fail(http.StatusBadRequest, "InvalidXmlNodeValue", "",
 			element{"XmlNodeName", name}, element{"XmlNodeValue", value})
 	}
@@ -161,18 +163,14 @@ func (d *propertiesDoc) check() (name, value string, ok bool) {
 	}
 	for _, p := range retentions {
 		if p.Enabled && (p.Days == nil || *p.Days < 1 || *p.Days > 365) {
-			days := ""
-			if p.Days != nil {
-				days = itoa(int64(*p.Days))
-			}
-			return "Days", days, false
+			return "", "", false
 		}
 	}
 	if d.Cors == nil {
 		return "", "", true
 	}
 	if len(d.Cors.Rules) > maxCorsRules {
-		return "Cors", "", false
+		return "", "", false
 	}
 	for _, c := range d.Cors.Rules {
 		switch {

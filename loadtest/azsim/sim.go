@@ -3,6 +3,7 @@ package azsim
 import (
 	"cmp"
 	"crypto/sha512"
+	"crypto/tls"
 	"encoding/base64"
 	"fmt"
 	"log/slog"
@@ -45,9 +46,6 @@ type Config struct {
 	// PopReceiptMismatch, as Azurite does, instead of Azure's 404 MessageNotFound.
 	PopReceiptMismatch bool
 
-	// TableLatency stands in the place of Latency for the Table service. 0: Latency.
-	TableLatency time.Duration
-
 	// CountPartitions has PartitionLoads count the entities of every partition.
 	CountPartitions bool
 
@@ -60,6 +58,9 @@ type Config struct {
 
 	// Public lets Listen take addresses other than loopback.
 	Public bool
+
+	// TLS has Listen serve https with its certificates. nil: http.
+	TLS *tls.Config
 
 	// Log gets one debug record for each request. nil: no log.
 	Log *slog.Logger
@@ -94,11 +95,9 @@ func New(c Config) *Sim {
 	if len(c.Accounts) == 0 {
 		c.Accounts = []Account{{Name: "devstoreaccount1"}}
 	}
-	if c.BeingDeleted == 0 {
-		c.BeingDeleted = 30 * time.Second
-	}
+	c.BeingDeleted = cmp.Or(c.BeingDeleted, 30*time.Second)
 	s := &Sim{config: c, accounts: make(map[string]*account, len(c.Accounts))}
-	s.SetLatency(Latency{Queue: c.Latency, Table: cmp.Or(c.TableLatency, c.Latency)})
+	s.SetLatency(Latency{Queue: c.Latency, Table: c.Latency})
 	for _, ac := range c.Accounts {
 		if s.accounts[ac.Name] != nil {
 			panic(fmt.Sprintf("azsim: account %q is configured twice", ac.Name))

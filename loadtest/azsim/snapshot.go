@@ -1,12 +1,9 @@
 package azsim
 
-import "slices"
-
-// Snapshot is what a partition of a table, or a whole table, held at one moment. It never changes.
+// Snapshot is what a partition of a table held at one moment. It never changes.
 type Snapshot struct {
 	table     *table
 	partition string
-	whole     bool
 	rows      []*entity
 }
 
@@ -14,20 +11,11 @@ type Snapshot struct {
 // another region or a restore from a copy does. It is nil if the account or table does not exist; a
 // partition without rows gives a snapshot like any other.
 func (s *Sim) Snapshot(account, tableName, partition string) *Snapshot {
-	return s.snapshot(account, tableName, partition, false)
-}
-
-// SnapshotTable remembers all partitions of a table.
-func (s *Sim) SnapshotTable(account, tableName string) *Snapshot {
-	return s.snapshot(account, tableName, "", true)
-}
-
-func (s *Sim) snapshot(account, tableName, partition string, whole bool) *Snapshot {
 	t := s.table(account, tableName)
 	if t == nil {
 		return nil
 	}
-	p := &Snapshot{table: t, partition: partition, whole: whole}
+	p := &Snapshot{table: t, partition: partition}
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	p.rows = t.within(p.holds)
@@ -35,12 +23,12 @@ func (s *Sim) snapshot(account, tableName, partition string, whole bool) *Snapsh
 }
 
 // holds tells whether a row lies in what was remembered.
-func (p *Snapshot) holds(e *entity) bool { return p.whole || e.pk == p.partition }
+func (p *Snapshot) holds(e *entity) bool { return e.pk == p.partition }
 
 // In gives the snapshot as one of another, existing table, also of another simulator. Restore then
 // puts the rows into that table, where they can be read while their own table goes on.
 func (p *Snapshot) In(s *Sim, account, tableName string) *Snapshot {
-	return &Snapshot{s.table(account, tableName), p.partition, p.whole, p.rows}
+	return &Snapshot{s.table(account, tableName), p.partition, p.rows}
 }
 
 // Restore brings back what was remembered, in one moment: rows that changed are as they were, with
@@ -95,32 +83,6 @@ func (s *Sim) DropRows(account, tableName, partition string, which func(rowKey s
 		}
 	}
 	return n
-}
-
-// PartitionKeys returns the partition keys of a table's rows, sorted; nil without such a table.
-func (s *Sim) PartitionKeys(account, tableName string) []string {
-	t := s.table(account, tableName)
-	if t == nil {
-		return nil
-	}
-	t.mu.RLock()
-	defer t.mu.RUnlock()
-	var keys []string
-	for _, c := range t.rows.chunks {
-		for _, e := range c {
-			keys = append(keys, e.pk)
-		}
-	}
-	return slices.Compact(keys) // they lie in order
-}
-
-// Tables returns the names of an account's tables, as they were created and in order, or nil.
-func (s *Sim) Tables(account string) []string {
-	a := s.accounts[account]
-	if a == nil {
-		return nil
-	}
-	return a.stores.Load().tables.(*tableStore).list("")
 }
 
 func (s *Sim) table(account, name string) *table {

@@ -2,7 +2,6 @@ package azsim
 
 import (
 	"fmt"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -92,13 +91,7 @@ func TestATableIsRolledBackAndItsRowsAreDropped(t *testing.T) {
 		b.upsert("rows", pk, "1", 1)
 		b.upsert("rows", pk, "2", 1)
 	}
-	if keys := b.sim.PartitionKeys("acct", "Rows"); !slices.Equal(keys, []string{"a", "b"}) {
-		t.Errorf("partition keys are %v", keys)
-	}
-	if names := b.sim.Tables("acct"); !slices.Equal(names, []string{"rows"}) {
-		t.Errorf("tables are %v", names)
-	}
-	whole := b.sim.SnapshotTable("acct", "rows")
+	a := b.sim.Snapshot("acct", "rows", "a")
 	if n := b.sim.DropRows("acct", "rows", "a", func(rk string) bool { return rk == "2" }); n != 1 {
 		t.Errorf("%d rows dropped, want 1", n)
 	}
@@ -108,17 +101,14 @@ func TestATableIsRolledBackAndItsRowsAreDropped(t *testing.T) {
 	if n := b.sim.DropRows("acct", "rows", "b", nil); n != 2 {
 		t.Errorf("%d rows dropped, want 2", n)
 	}
-	if keys := b.sim.PartitionKeys("acct", "rows"); !slices.Equal(keys, []string{"a"}) {
-		t.Errorf("partition keys are %v", keys)
-	}
-	if n := whole.Restore(); n != 3 {
-		t.Errorf("%d rows came back, want 3", n)
+	if n := a.Restore(); n != 1 {
+		t.Errorf("%d rows came back, want 1", n)
 	}
 	if b.sim.Snapshot("acct", "none", "a") != nil || b.sim.Snapshot("none", "rows", "a") != nil || b.sim.DropRows("acct", "none", "a", nil) != 0 {
 		t.Error("a table that does not exist was remembered")
 	}
 	b.want(b.do("DELETE", "/Tables('rows')", ""), 204, "")
-	if n := whole.Restore(); n != 0 {
+	if n := a.Restore(); n != 0 {
 		t.Errorf("%d rows came back into a deleted table", n)
 	}
 }
@@ -166,8 +156,8 @@ func TestTablesMayBeSlowerThanQueues(t *testing.T) {
 		b := newTableBench(t, TableOptions{})
 		b.sim = New(Config{
 			Accounts: []Account{{Name: "acct"}}, Limits: NoLimits(),
-			Latency: 10 * time.Millisecond, TableLatency: time.Second,
 		})
+		b.sim.SetLatency(Latency{Queue: 10 * time.Millisecond, Table: time.Second})
 		began := time.Now()
 		b.want(b.do("POST", "/Tables", `{"TableName":"rows"}`), 201, "")
 		if d := time.Since(began); d < time.Second || d > 1300*time.Millisecond {

@@ -20,7 +20,7 @@ func (s *Sim) Texts(account, queue string) (texts [][]byte) {
 	}
 	defer q.mu.Unlock()
 	for _, m := range q.messages.visible(math.MaxInt64, q.messages.len()) {
-		texts = append(texts, m.text)
+		texts = append(texts, []byte(m.text))
 	}
 	return texts
 }

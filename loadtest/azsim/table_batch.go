@@ -3,6 +3,7 @@ package azsim
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"errors"
 	"io"
 	"mime"
@@ -241,9 +242,7 @@ func (s *tableStore) routeBatch(r *request) *operation {
 			}
 		}
 	}
-	if op.permission == "" { // it will be refused; the reason is open
-		op.permission = "r,a,u,d"
-	}
+	op.permission = cmp.Or(op.permission, "r,a,u,d") // it will be refused; the reason is open
 	op.accountPermission = op.permission
 	return op
 }

@@ -2,6 +2,7 @@ package azsim
 
 import (
 	"bytes"
+	"cmp"
 	"io"
 	"net"
 	"net/http"
@@ -100,10 +101,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 func (t *Transport) call(req *http.Request) *call {
-	host := req.Host
-	if host == "" {
-		host = req.URL.Host
-	}
+	host := cmp.Or(req.Host, req.URL.Host)
 	length := req.ContentLength
 	if req.Body == nil || req.Body == http.NoBody {
 		length = 0

@@ -1,6 +1,7 @@
 package azsim
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/http"
 	"strconv"
@@ -91,9 +92,7 @@ var messages = map[string]string{
 // where the request speaks XML. Only those two have room for extra
 // elements and send x-ms-error-code. An empty message takes the code's own.
 func (r *request) fail(status int, code, message string, extra ...element) reply {
-	if message == "" {
-		message = messages[code]
-	}
+	message = cmp.Or(message, messages[code])
 	switch {
 	case r.service != tableService:
 		return failXML(status, code, r.stamped(message), extra)

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/pump/storage/azure"
@@ -16,6 +17,7 @@ import (
 const (
 	variable      = "QUEUEPUMP_AZURE_"
 	tableVariable = "_TABLE"
+	blobVariable  = "_BLOB"
 	versionName   = variable + "SERVICE_VERSION"
 	maxAccounts   = 9
 )
@@ -27,6 +29,8 @@ type Account struct {
 	Connection string
 	// Table is the address of the table service, where it does not follow from the other one.
 	Table string
+	// Blob is likewise the address of the blob service.
+	Blob string
 	// ServiceVersion is as in pump.yaml.
 	ServiceVersion string
 }
@@ -37,18 +41,19 @@ var errNotConfigured = errors.New(`no account is named. Set
   QUEUEPUMP_AZURE_1='DefaultEndpointsProtocol=https;AccountName=...;AccountKey=...'
       a connection string, as the portal shows it under "Access keys"; or
   QUEUEPUMP_AZURE_1='https://NAME.queue.core.windows.net/?sv=...&sig=...'
-      the address of the queue service with an account SAS for queues and tables (services qt,
+      the address of the queue service with an account SAS for all three services (services bqt,
       resource types sco, permissions rwdlacup); or
   QUEUEPUMP_AZURE_1=https://NAME.queue.core.windows.net
       the address alone. The credential is then what azidentity finds: AZURE_CLIENT_ID and the
       like, a managed identity, or the login of az. It needs the roles "Storage Queue Data
-      Contributor" and "Storage Table Data Contributor", which
+      Contributor", "Storage Table Data Contributor" and, for blobs, "Storage Blob Data
+      Contributor"; the first two stand in what
       ` + "`distributor generate bicep`" + ` and
       ` + "`distributor generate terraform`" + ` write down
 
 and in the same way QUEUEPUMP_AZURE_2 to _9 for more accounts. Optional:
 
-  QUEUEPUMP_AZURE_1_TABLE           the address of its table service, if not .table. for .queue.
+  QUEUEPUMP_AZURE_1_TABLE, _BLOB    the address of that service, if it is not as that of queues
   QUEUEPUMP_AZURE_SERVICE_VERSION   a version such as 2019-07-07, for clouds that know no newer one
 
 Use accounts that are there for such things: their limits are shared with whatever else uses them.
@@ -62,7 +67,8 @@ func fromEnvironment(lookup func(string) string) ([]Account, error) {
 		name := fmt.Sprint(variable, i)
 		a := Account{
 			Connection: strings.TrimSpace(lookup(name)),
-			Table:      strings.TrimSpace(lookup(name + tableVariable)), ServiceVersion: lookup(versionName),
+			Table:      strings.TrimSpace(lookup(name + tableVariable)),
+			Blob:       strings.TrimSpace(lookup(name + blobVariable)), ServiceVersion: lookup(versionName),
 		}
 		switch {
 		case a.Connection == "" && a.Table != "":
@@ -87,8 +93,10 @@ func fromEnvironment(lookup func(string) string) ([]Account, error) {
 // target is an account under trial.
 type target struct {
 	Account
-	name           string
-	queues, tables string // addresses
+	name                  string
+	queues, tables, blobs string // addresses; blobs is empty if it is not known
+
+	spoiled atomic.Bool // its requests are sent with a wrong credential
 }
 
 // targetsOf are the accounts by the names and addresses that the driver finds.
@@ -99,6 +107,7 @@ func targetsOf(accounts []Account) (targets []*target, err error) {
 			return nil, err
 		}
 		t := &target{Account: a, name: of.Name(), queues: of.Endpoint(), tables: of.TableEndpoint()}
+		t.blobs = of.BlobEndpoint()
 		same := func(other *target) bool { return other.name == t.name || other.queues == t.queues }
 		if slices.ContainsFunc(targets, same) {
 			return nil, fmt.Errorf("account %s is named twice", t.name)
@@ -115,7 +124,9 @@ func (a Account) connectionString() bool {
 
 // options are the driver's.
 func (a Account) options() azure.Options {
-	o := azure.Options{TableEndpoint: a.Table, ServiceVersion: a.ServiceVersion}
+	o := azure.Options{
+		TableEndpoint: a.Table, BlobEndpoint: a.Blob, ServiceVersion: a.ServiceVersion,
+	}
 	if a.connectionString() {
 		o.ConnectionString = a.Connection
 	} else {
@@ -130,6 +141,7 @@ type opened interface {
 	asker
 	Endpoint() string
 	TableEndpoint() string
+	BlobEndpoint() string
 }
 
 // open opens the account through a transport, nil for the driver's own.
@@ -169,11 +181,11 @@ const development = "AccountName=devstoreaccount1;AccountKey=" +
 
 // at is the same account with the same credential at other addresses: it signs requests as if they
 // went to the account itself, because a signature does not cover the address's host.
-func (a Account) at(queues, tables string) Account {
-	moved := Account{Table: tables, ServiceVersion: a.ServiceVersion}
+func (a Account) at(queues, tables, blobs string) Account {
+	moved := Account{ServiceVersion: a.ServiceVersion}
 	if !a.connectionString() {
 		moved.Connection = withQuery(queues, queryOf(a.Connection))
-		moved.Table = withQuery(tables, queryOf(a.Table))
+		moved.Table, moved.Blob = withQuery(tables, queryOf(a.Table)), withQuery(blobs, queryOf(a.Blob))
 		return moved
 	}
 	f := a.fields()
@@ -186,9 +198,10 @@ func (a Account) at(queues, tables string) Account {
 			fmt.Fprintf(&b, "%s=%s;", name, value)
 		}
 	}
-	fmt.Fprintf(&b, "QueueEndpoint=%s;TableEndpoint=%s",
-		withQuery(queues, queryOf(f["queueendpoint"])), withQuery(tables, queryOf(f["tableendpoint"])))
-	moved.Connection, moved.Table = b.String(), ""
+	fmt.Fprintf(&b, "QueueEndpoint=%s;TableEndpoint=%s;BlobEndpoint=%s",
+		withQuery(queues, queryOf(f["queueendpoint"])), withQuery(tables, queryOf(f["tableendpoint"])),
+		withQuery(blobs, queryOf(f["blobendpoint"])))
+	moved.Connection = b.String()
 	return moved
 }
 
@@ -229,7 +242,7 @@ func (a Account) secrets() (found []string) {
 	}
 	for _, query := range []string{
 		f["sharedaccesssignature"], queryOf(f["queueendpoint"]), queryOf(f["tableendpoint"]),
-		queryOf(a.Connection), queryOf(a.Table),
+		queryOf(f["blobendpoint"]), queryOf(a.Connection), queryOf(a.Table), queryOf(a.Blob),
 	} {
 		add(strings.TrimPrefix(query, "?"))
 	}

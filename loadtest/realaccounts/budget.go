@@ -2,8 +2,11 @@ package realaccounts
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/base64"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"net/url"
 	"slices"
@@ -26,20 +29,27 @@ const (
 	partFigures     = "figures"
 	partPump        = "pump"
 	partKill        = "kill"
+	partBlobs       = "blobs"
+	partRefusals    = "refusals"
 	partClean       = "clean"
 )
 
-var parts = []string{partConformance, partRules, partLimits, partFigures, partPump, partKill}
+var parts = []string{
+	partConformance, partRules, partLimits, partFigures, partPump, partKill, partBlobs, partRefusals,
+}
 
 // allowance is what a part may come to, in requests, on accounts that answer: three times what it
 // was on the simulator, because queues are asked for as long as something is awaited.
 var allowance = map[string]int64{
 	partConformance: 9_000, partRules: 1_500, partLimits: 22_000, partFigures: 700, partPump: 4_000,
-	partKill: 9_000,
+	partKill: 9_000, partBlobs: 9_000, partRefusals: 9_000,
 }
 
 // reserve is the part that is kept for removing.
 const reserve = 3_000
+
+// removing are the requests for which the reserve is kept.
+var removing = []string{"DeleteQueue", "DeleteTable", "DeleteContainer"}
 
 // defaultRequests is the budget of a run of all parts.
 func defaultRequests() (n int64) {
@@ -70,19 +80,20 @@ func newBudget(most, reserve int64, spent func()) *budget {
 	return &budget{most: most, reserve: reserve, spent: spent, counts: map[counted]int64{}}
 }
 
-// take takes one request out of the budget, or says that it is spent.
+// take takes one request out of the budget, or says that it is spent. A put or a list of blobs is
+// taken as the requests to a queue that cost as much.
 func (b *budget) take(part, operation string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	most := b.most - b.reserve
-	if part == partClean || operation == "DeleteQueue" || operation == "DeleteTable" {
+	if part == partClean || slices.Contains(removing, operation) {
 		most = b.most
 	}
 	if b.used >= most {
 		b.spent()
 		return errSpent
 	}
-	b.used++
+	b.used += int64(math.Ceil(cost(operation, 1) / cost("PutMessage", 1)))
 	return nil
 }
 
@@ -92,26 +103,26 @@ func (b *budget) note(c counted) {
 	b.counts[c]++
 }
 
-// sum counts requests that were made: those to queues, those to tables, and what they cost.
-func (b *budget) sum(which func(counted) bool) (queues, tables int64, money float64) {
+// sum counts requests that were made: those to queues, the others, and what they cost.
+func (b *budget) sum(which func(counted) bool) (queues, others int64, money float64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for c, n := range b.counts {
 		switch {
 		case !which(c):
 			continue
-		case queueOperations[c.operation]:
+		case ofQueues(c.operation):
 			queues += n
 		default:
-			tables += n
+			others += n
 		}
 		money += cost(c.operation, n)
 	}
-	return queues, tables, money
+	return queues, others, money
 }
 
 // of gives the requests of a part and their cost.
-func (b *budget) of(part string) (queues, tables int64, money float64) {
+func (b *budget) of(part string) (queues, others int64, money float64) {
 	return b.sum(func(c counted) bool { return c.part == part })
 }
 
@@ -144,11 +155,16 @@ func (b *budget) operations() (rows [][]string) {
 
 // cost is what requests cost by the list prices that `distributor plan` knows.
 func cost(operation string, n int64) float64 {
-	price := pump.Prices{}.OrPublished().Table
-	if queueOperations[operation] {
-		price = pump.Prices{}.OrPublished().Queue
+	kind := "read" // of a table
+	switch operation {
+	case "PutBlob", "ListBlobs", "ListContainers", "CreateContainer":
+		kind = "put-blob"
+	default:
+		if ofQueues(operation) || operation == "GetBlob" {
+			kind = "get"
+		}
 	}
-	return float64(n) / 10_000 * price
+	return float64(n) * pump.Prices{}.OrPublished().Of(kind)
 }
 
 // mostCost is the price of so many requests if each is of the dearest kind.
@@ -160,25 +176,27 @@ func mostCost(n int64) float64 {
 // meter is a transport under the budget.
 type meter struct {
 	*budget
-	next          storagetest.Doer
-	part, account string
-	queues        string // the addresses of the services
-	tables        string
+	next storagetest.Doer
+	part string
+	t    *target
 }
 
 // meter puts a transport to an account under the budget, for a part of a run.
 func (b *budget) meter(next storagetest.Doer, t *target, part string) *meter {
-	return &meter{b, next, part, t.name, t.queues, t.tables}
+	return &meter{b, next, part, t}
 }
 
 // Do sends a request if the budget has room for it.
 func (m *meter) Do(req *http.Request) (*http.Response, error) {
-	operation := operationOf(req, m.queues, m.tables)
+	operation := operationOf(req, m.t)
 	if err := m.take(m.part, operation); err != nil {
 		return nil, err
 	}
+	if m.t.spoiled.Load() {
+		spoil(req)
+	}
 	resp, err := m.next.Do(req)
-	c := counted{part: m.part, account: m.account, operation: operation}
+	c := counted{part: m.part, account: m.t.name, operation: operation}
 	if err == nil {
 		c.status = resp.StatusCode
 	}
@@ -186,18 +204,33 @@ func (m *meter) Do(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-var queueOperations = map[string]bool{
-	"ListQueues": true, "CreateQueue": true, "DeleteQueue": true, "GetQueueMetadata": true,
-	"PutMessage": true, "GetMessages": true, "PeekMessages": true, "ClearMessages": true,
-	"UpdateMessage": true, "DeleteMessage": true, "OtherQueue": true,
+// spoil makes the credential of a request wrong, as one is that was replaced.
+func spoil(req *http.Request) {
+	wrong := base64.StdEncoding.EncodeToString(make([]byte, sha256.Size))
+	query := req.URL.Query()
+	if query.Has("sig") {
+		query.Set("sig", wrong)
+		req.URL.RawQuery = query.Encode()
+	} else { // "SharedKey NAME:SIGNATURE", or "Bearer TOKEN"
+		who, _, _ := strings.Cut(req.Header.Get("Authorization"), ":")
+		req.Header.Set("Authorization", who+":"+wrong)
+	}
+}
+
+// ofQueues reports whether an operation is of the queue service.
+func ofQueues(operation string) bool {
+	return strings.Contains(operation, "Queue") || strings.Contains(operation, "Message")
 }
 
 // operationOf names the operation of a request as Azure's REST reference does, without blanks.
-func operationOf(req *http.Request, queues, tables string) string {
-	if path, ok := below(req.URL, queues); ok {
+func operationOf(req *http.Request, t *target) string {
+	if path, ok := below(req.URL, t.queues); ok {
 		return queueOperation(req, path)
 	}
-	path, _ := below(req.URL, tables)
+	if path, ok := below(req.URL, t.blobs); ok && t.blobs != "" {
+		return blobOperation(req.Method, path)
+	}
+	path, _ := below(req.URL, t.tables)
 	return tableOperation(req.Method, path)
 }
 
@@ -229,6 +262,18 @@ func queueOperation(req *http.Request, path string) string {
 		names = map[string]string{"PUT": "UpdateMessage", "DELETE": "DeleteMessage"}
 	}
 	return cmp.Or(names[req.Method], "OtherQueue")
+}
+
+func blobOperation(method, path string) string {
+	names := map[string]string{"PUT": "PutBlob", "GET": "GetBlob", "DELETE": "DeleteBlob"}
+	if path == "" {
+		return "ListContainers"
+	} else if !strings.Contains(path, "/") {
+		names = map[string]string{
+			"PUT": "CreateContainer", "GET": "ListBlobs", "DELETE": "DeleteContainer",
+		}
+	}
+	return cmp.Or(names[method], "OtherBlob")
 }
 
 func tableOperation(method, path string) string {

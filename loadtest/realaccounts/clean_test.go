@@ -3,6 +3,7 @@ package realaccounts
 import (
 	"context"
 	"encoding/json"
+	"encoding/xml"
 	"errors"
 	"fmt"
 	"net/url"
@@ -36,9 +37,9 @@ func (tr *trial) clean(ctx context.Context) (failed error) {
 		if err == nil {
 			left, err = tr.find(ctx, t, mine)
 		}
-		if err == nil && len(left.queues)+len(left.tables)+len(left.rows) > 0 {
-			err = fmt.Errorf("left over: queues %s, tables %s, %d rows of table %s",
-				strings.Join(left.queues, " "), strings.Join(left.tables, " "), len(left.rows), pumpTable)
+		if err == nil && len(left.queues)+len(left.tables)+len(left.containers)+len(left.rows) > 0 {
+			err = fmt.Errorf("left over: queues %s, tables %s, containers %s, %d rows of table %s", strings.Join(left.queues, " "),
+				strings.Join(left.tables, " "), strings.Join(left.containers, " "), len(left.rows), pumpTable)
 		}
 		if err != nil {
 			failed = errors.Join(failed, fmt.Errorf("account %s: %w", t.name, err))
@@ -64,8 +65,9 @@ func (tr *trial) earlier(ctx context.Context) (removed int, err error) {
 
 // found is what runs have made in an account.
 type found struct {
-	queues, tables []string
-	rows, made     []storage.Entity // keys only; made: those that say who made the pump's table
+	queues, tables, containers []string
+
+	rows, made []storage.Entity // keys only; made: those that say who made the pump's table
 }
 
 // sweep removes what the runs that judge names have made, and says how much that was.
@@ -88,6 +90,9 @@ func (tr *trial) sweep(ctx context.Context, t *target, judge func(prefix string,
 	for _, name := range f.tables {
 		g.Go(func() error { return again(ctx, func() error { return a.Table(name).Drop(ctx) }) })
 	}
+	for _, name := range f.containers {
+		g.Go(func() error { return again(ctx, func() error { return dropContainer(ctx, a, name) }) })
+	}
 	for rest := f.rows; len(rest) > 0; { // those of a partition stand together
 		n := 1
 		for n < min(len(rest), storage.MaxBatch) && rest[n].Partition == rest[0].Partition {
@@ -103,7 +108,7 @@ func (tr *trial) sweep(ctx context.Context, t *target, judge func(prefix string,
 	if err == nil && len(f.made) > 0 {
 		err = dropIfEmpty(ctx, a.Table(pumpTable), f.made)
 	}
-	return len(f.queues) + len(f.tables) + len(f.rows) + len(f.made), err
+	return len(f.queues) + len(f.tables) + len(f.containers) + len(f.rows) + len(f.made), err
 }
 
 // again repeats a request that removes something until it is answered. An answer that there is
@@ -149,6 +154,10 @@ func (tr *trial) find(ctx context.Context, t *target, judge func(string, time.Ti
 			f.tables = append(f.tables, l.TableName)
 		}
 	}
+	if f.containers, err = containers(ctx, a, t); err != nil {
+		return nil, err
+	}
+	f.containers = slices.DeleteFunc(f.containers, func(name string) bool { return !ours(name) })
 	rows, err := listed(ctx, a, "/"+pumpTable+"()", "PartitionKey")
 	if err != nil {
 		return nil, err
@@ -165,6 +174,32 @@ func (tr *trial) find(ctx context.Context, t *target, judge func(string, time.Ti
 	return f, nil
 }
 
+// containers lists those that runs have made. A credential without a right to blobs has made none.
+func containers(ctx context.Context, a opened, t *target) ([]string, error) {
+	if t.blobs == "" {
+		return nil, nil
+	}
+	re, err := ask(ctx, a, question{service: "blob", path: "/", query: url.Values{"comp": {"list"}, "prefix": {mark}}})
+	if err != nil || re.status == 401 || re.status == 403 {
+		return nil, err
+	}
+	var page struct {
+		Names []string `xml:"Containers>Container>Name"`
+	}
+	if err := xml.Unmarshal(trimMark(re.body), &page); re.status != 200 || err != nil {
+		return nil, fmt.Errorf("containers cannot be listed: %s, %v", re.answer(), err)
+	}
+	return page.Names, nil
+}
+
+func dropContainer(ctx context.Context, a asker, name string) error {
+	re, err := ask(ctx, a, question{service: "blob", method: "DELETE", path: "/" + name, query: url.Values{"restype": {"container"}}})
+	if err == nil && re.status != 202 && re.status != 404 && re.status != 409 { // 409: it is being deleted
+		err = fmt.Errorf("container %s: %s", name, re.answer())
+	}
+	return err
+}
+
 // line is a table, or a row of the pump's table.
 type line struct{ TableName, PartitionKey, RowKey string }
 
@@ -175,7 +210,7 @@ func listed(ctx context.Context, a asker, path, field string) (all []line, err e
 		query.Set("$select", "PartitionKey,RowKey")
 	}
 	for {
-		re, err := ask(ctx, a, question{table: true, path: path, query: query})
+		re, err := ask(ctx, a, question{service: "table", path: path, query: query})
 		if err != nil {
 			return nil, err
 		}
@@ -250,7 +285,7 @@ func (tr *trial) claimTable(ctx context.Context, t *target) error {
 	if err != nil {
 		return err
 	}
-	re, err := ask(ctx, a, question{table: true, path: "/" + pumpTable + "()", query: url.Values{"$top": {"1"}}})
+	re, err := ask(ctx, a, question{service: "table", path: "/" + pumpTable + "()", query: url.Values{"$top": {"1"}}})
 	if err != nil || re.status == 200 {
 		return err
 	}

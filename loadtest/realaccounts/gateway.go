@@ -25,7 +25,7 @@ type gateway struct {
 	ended   chan struct{}
 }
 
-// newGateway listens on loopback for the service at upstream, one of the two of m's account.
+// newGateway listens on loopback for the service at upstream, one of those of m's account.
 func newGateway(m *meter, upstream string) (*gateway, error) {
 	to, err := url.Parse(upstream)
 	if err != nil {
@@ -93,14 +93,17 @@ type gateways struct {
 	accounts []Account // the accounts at their gateways
 }
 
-// openGateways puts both services of each account behind a gateway, for a part of a run.
+// openGateways puts the services of each account behind a gateway, for a part of a run.
 func openGateways(
 	b *budget, next storagetest.Doer, targets []*target, part string,
 ) (*gateways, error) {
 	g := &gateways{}
 	for _, t := range targets {
-		var at [2]string
-		for i, upstream := range []string{t.queues, t.tables} {
+		var at [3]string
+		for i, upstream := range []string{t.queues, t.tables, t.blobs} {
+			if upstream == "" {
+				continue // the driver knows no address of its blobs
+			}
 			one, err := newGateway(b.meter(next, t, part), upstream)
 			if err != nil {
 				g.close()
@@ -109,7 +112,7 @@ func openGateways(
 			g.all = append(g.all, one)
 			at[i] = one.address
 		}
-		g.accounts = append(g.accounts, t.Account.at(at[0], at[1]))
+		g.accounts = append(g.accounts, t.Account.at(at[0], at[1], at[2]))
 	}
 	return g, nil
 }

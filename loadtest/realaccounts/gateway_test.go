@@ -36,7 +36,7 @@ func TestTheGatewayCarriesEveryCredential(t *testing.T) {
 	key, err := aztables.NewSharedKeyCredential("one", sim.Key("one"))
 	must(t, err)
 	sas, err := aztables.AccountSASSignatureValues{
-		Protocol: aztables.SASProtocolHTTPSandHTTP, ExpiryTime: time.Now().Add(time.Hour), Services: "qt", ResourceTypes: "sco", Permissions: "rwdlacup",
+		Protocol: aztables.SASProtocolHTTPSandHTTP, ExpiryTime: time.Now().Add(time.Hour), Services: "bqt", ResourceTypes: "sco", Permissions: "rwdlacup",
 	}.Sign(key)
 	must(t, err)
 	for name, a := range map[string]Account{
@@ -59,7 +59,8 @@ func TestTheGatewayCarriesEveryCredential(t *testing.T) {
 		must(t, err)
 		table := moved.Table("t" + strings.ReplaceAll(name, " ", ""))
 		q := moved.Queue("q-" + strings.ReplaceAll(name, " ", "-"))
-		err = errors.Join(table.Create(t.Context()), q.Create(t.Context()))
+		box := moved.Container("b-" + strings.ReplaceAll(name, " ", "-"))
+		err = errors.Join(table.Create(t.Context()), q.Create(t.Context()), box.Create(t.Context()), box.Put(t.Context(), "a", []byte("x"), nil))
 		_, put := q.Put(t.Context(), []byte("x"), 0)
 		_, batch := table.Transact(t.Context(), []storage.Write{
 			{Mode: storage.Insert, Entity: storage.Entity{Partition: "p", Row: "1"}},
@@ -68,8 +69,15 @@ func TestTheGatewayCarriesEveryCredential(t *testing.T) {
 		if err := errors.Join(err, put, batch); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		if queues, tables, _ := b.of(partPump); queues != 2 || tables != 2 {
-			t.Errorf("%s: %d requests to queues, %d to tables were counted", name, queues, tables)
+		if queues, others, _ := b.of(partPump); queues != 2 || others != 4 || b.used != 4+2*13 {
+			t.Errorf("%s: %d requests to queues, %d others were counted, as %d", name, queues, others, b.used)
+		}
+		targets[0].spoiled.Store(true)
+		_, put = q.Put(t.Context(), []byte("x"), 0)
+		for _, err := range []error{put, table.Create(t.Context()), box.Create(t.Context())} {
+			if !storage.Is(err, storage.Auth) {
+				t.Errorf("%s: a credential that was made wrong: %v", name, err)
+			}
 		}
 		g.close()
 	}

@@ -18,17 +18,17 @@ import (
 
 // asker is the driver of a real account, asked what package storage does not ask.
 type asker interface {
-	Ask(ctx context.Context, table bool, req *http.Request) (*http.Response, error)
+	Ask(ctx context.Context, service string, req *http.Request) (*http.Response, error)
 }
 
 // question is a request that a rule is about.
 type question struct {
-	table  bool
-	method string // GET if empty
-	path   string // below the address of the service
-	query  url.Values
-	header map[string]string
-	body   string
+	service string // "table" or "blob"; that of queues if empty
+	method  string // GET if empty
+	path    string // below the address of the service
+	query   url.Values
+	header  map[string]string
+	body    string
 }
 
 // reply is its answer.
@@ -46,7 +46,7 @@ func ask(ctx context.Context, a asker, q question) (reply, error) {
 	if q.method == "" {
 		req.Method = http.MethodGet
 	}
-	if q.table {
+	if q.service == "table" {
 		req.Header.Set("Accept", "application/json;odata=minimalmetadata")
 	}
 	for name, value := range q.header {
@@ -55,7 +55,7 @@ func ask(ctx context.Context, a asker, q question) (reply, error) {
 	if q.body != "" {
 		req.Body = io.NopCloser(strings.NewReader(q.body))
 	}
-	resp, err := a.Ask(ctx, q.table, req)
+	resp, err := a.Ask(ctx, q.service, req)
 	if err != nil {
 		return reply{}, err
 	}
@@ -179,7 +179,8 @@ var (
 func insert(table string, entity map[string]any) question {
 	body, _ := json.Marshal(entity) // of strings and numbers only
 	return question{
-		table: true, method: http.MethodPost, path: "/" + table, header: jsonHeader, body: string(body),
+		service: "table", method: http.MethodPost, path: "/" + table, header: jsonHeader,
+		body: string(body),
 	}
 }
 
@@ -211,7 +212,7 @@ func (p *prober) batch(changes ...change) question {
 	}
 	b.WriteString("--changeset_trial--\r\n--batch_trial--\r\n")
 	return question{
-		table: true, method: http.MethodPost, path: "/$batch", body: b.String(),
+		service: "table", method: http.MethodPost, path: "/$batch", body: b.String(),
 		header: map[string]string{
 			"Content-Type": "multipart/mixed; boundary=batch_trial", "DataServiceVersion": "3.0",
 		},

@@ -34,20 +34,20 @@ func TestTheEnvironmentNamesAccounts(t *testing.T) {
 		"QUEUEPUMP_AZURE_1", connection,
 		"QUEUEPUMP_AZURE_2", "https://two.queue.core.windows.net/?sv=1&sig=c2VjcmV0",
 		"QUEUEPUMP_AZURE_3", "https://three.queue.core.windows.net",
-		"QUEUEPUMP_AZURE_4", "https://10.0.0.4:8443/four", "QUEUEPUMP_AZURE_4_TABLE", "https://10.0.0.4:8444/four",
+		"QUEUEPUMP_AZURE_4", "https://10.0.0.4:8443/four", "QUEUEPUMP_AZURE_4_TABLE", "https://10.0.0.4:8444/four", "QUEUEPUMP_AZURE_4_BLOB", "https://10.0.0.4:8445/four",
 	))
 	must(t, err)
 	var got []string
 	for _, a := range accounts {
 		of, err := a.open(nil)
 		must(t, err)
-		got = append(got, strings.Join([]string{of.Name(), a.credential(), of.Endpoint(), of.TableEndpoint()}, " "))
+		got = append(got, strings.Join([]string{of.Name(), a.credential(), of.Endpoint(), of.TableEndpoint(), of.BlobEndpoint()}, " "))
 	}
 	want := []string{
-		"one key https://one.queue.core.windows.net https://one.table.core.windows.net",
-		"two shared access signature https://two.queue.core.windows.net https://two.table.core.windows.net",
-		"three token https://three.queue.core.windows.net https://three.table.core.windows.net",
-		"four token https://10.0.0.4:8443/four https://10.0.0.4:8444/four",
+		"one key https://one.queue.core.windows.net https://one.table.core.windows.net https://one.blob.core.windows.net",
+		"two shared access signature https://two.queue.core.windows.net https://two.table.core.windows.net https://two.blob.core.windows.net",
+		"three token https://three.queue.core.windows.net https://three.table.core.windows.net https://three.blob.core.windows.net",
+		"four token https://10.0.0.4:8443/four https://10.0.0.4:8444/four https://10.0.0.4:8445/four",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q", got)
@@ -230,11 +230,13 @@ func left(t *testing.T, a Account) (names []string) {
 	must(t, err)
 	queues, err := of.Queues(t.Context(), "")
 	must(t, err)
-	re, err := ask(t.Context(), of, question{table: true, path: "/Tables"})
+	re, err := ask(t.Context(), of, question{service: "table", path: "/Tables"})
 	must(t, err)
 	var page struct{ Value []struct{ TableName string } }
 	must(t, json.Unmarshal(re.body, &page))
-	names = queues
+	boxes, err := containers(t.Context(), of, &target{blobs: of.BlobEndpoint()})
+	must(t, err)
+	names = append(queues, boxes...)
 	for _, one := range page.Value {
 		names = append(names, one.TableName)
 	}
@@ -280,6 +282,10 @@ func TestWhatAnEarlierRunHasLeftIsRemoved(t *testing.T) {
 		for _, name := range []string{old + "c1x1", old + "p-0", young + "c1x1", "orders"} {
 			must(t, of.Queue(name).Create(t.Context()))
 		}
+		for _, prefix := range []string{old, young} {
+			box := of.Container(prefix + "b-results")
+			must(t, errors.Join(box.Create(t.Context()), box.Put(t.Context(), "kept", []byte("x"), nil)))
+		}
 		pump := of.Table(pumpTable)
 		err = errors.Join(of.Table(old+"c2x1").Create(t.Context()), of.Table(young+"c2x1").Create(t.Context()), pump.Create(t.Context()))
 		must(t, err)
@@ -297,13 +303,13 @@ func TestWhatAnEarlierRunHasLeftIsRemoved(t *testing.T) {
 		}
 	}
 	tr := newTrial(t.Context(), t, accounts, defaultRequests())
-	if n, err := tr.earlier(t.Context()); err != nil || n != 2*(3+231) {
+	if n, err := tr.earlier(t.Context()); err != nil || n != 2*(4+231) {
 		t.Errorf("%d were removed, %v", n, err)
 	}
 	// In the first account the table was the old run's own; in the second it is in use.
 	for i, want := range [][]string{
-		{"orders", young + "c1x1", young + "c2x1"},
-		{"orders", young + "c1x1", young + "c2x1", pumpTable},
+		{"orders", young + "b-results", young + "c1x1", young + "c2x1"},
+		{"orders", young + "b-results", young + "c1x1", young + "c2x1", pumpTable},
 	} {
 		if got := left(t, accounts[i]); !slices.Equal(got, want) {
 			t.Errorf("account %d: %v, want %v", i+1, got, want)
@@ -325,7 +331,7 @@ func TestADryRunMakesNoRequest(t *testing.T) {
 	if n := sim.Stats().Count("", ""); n != 0 {
 		t.Errorf("%d requests", n)
 	}
-	for _, want := range []string{"one ", "two ", mark, "at most 49200", "USD", "-poison", pumpTable} {
+	for _, want := range []string{"one ", "two ", mark, "at most 67200", "USD", "-poison", pumpTable} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is not in\n%s", want, out)
 		}
@@ -341,12 +347,12 @@ func TestADryRunMakesNoRequest(t *testing.T) {
 
 func TestPartsAreLeftOutByTheirNames(t *testing.T) {
 	for list, want := range map[string]string{
-		"":                              "conformance rules limits figures pump kill",
-		"limits,kill":                   "conformance rules figures pump",
-		"limits|kill":                   "conformance rules figures pump",
+		"":                              "conformance rules limits figures pump kill blobs refusals",
+		"limits,kill":                   "conformance rules figures pump blobs refusals",
+		"limits|kill":                   "conformance rules figures pump blobs refusals",
 		"limit":                         `there is no part "limit"`,
 		strings.Join(parts, ","):        "every part is left out",
-		"rules, figures conformance ,,": "limits pump kill",
+		"rules, figures conformance ,,": "limits pump kill blobs refusals",
 	} {
 		chosen, err := partsWithout(list)
 		if got := strings.Join(chosen, " "); err == nil && got != want || err != nil && !strings.Contains(err.Error(), want) {
@@ -394,9 +400,9 @@ func TestAReportHoldsNoSecret(t *testing.T) {
 }
 
 func TestOperationsAreNamedAsAzureDoes(t *testing.T) {
-	for _, style := range [][2]string{
-		{"https://one.queue.core.windows.net", "https://one.table.core.windows.net"},
-		{"http://127.0.0.1:10001/one", "http://127.0.0.1:10002/one"},
+	for _, style := range [][3]string{
+		{"https://one.queue.core.windows.net", "https://one.table.core.windows.net", "https://one.blob.core.windows.net"},
+		{"http://127.0.0.1:10001/one", "http://127.0.0.1:10002/one", "http://127.0.0.1:10000/one"},
 	} {
 		for want, at := range map[string]string{
 			"CreateQueue": "PUT 0 /q", "DeleteQueue": "DELETE 0 /q", "ListQueues": "GET 0 /?comp=list", "PutMessage": "POST 0 /q/messages",
@@ -404,11 +410,13 @@ func TestOperationsAreNamedAsAzureDoes(t *testing.T) {
 			"UpdateMessage": "PUT 0 /q/messages/id", "ClearMessages": "DELETE 0 /q/messages", "GetQueueMetadata": "GET 0 /q?comp=metadata",
 			"CreateTable": "POST 1 /Tables", "DeleteTable": "DELETE 1 /Tables('t')", "QueryTables": "GET 1 /Tables", "Batch": "POST 1 /$batch",
 			"QueryEntities": "GET 1 /t()", "GetEntity": "GET 1 /t(PartitionKey='p',RowKey='r')", "InsertEntity": "POST 1 /t", "MergeEntity": "PATCH 1 /t(PartitionKey='p',RowKey='r')",
+			"CreateContainer": "PUT 2 /c?restype=container", "DeleteContainer": "DELETE 2 /c?restype=container", "ListContainers": "GET 2 /?comp=list",
+			"ListBlobs": "GET 2 /c?comp=list", "PutBlob": "PUT 2 /c/a/b", "GetBlob": "GET 2 /c/a", "DeleteBlob": "DELETE 2 /c/a",
 		} {
 			words := strings.Fields(at)
-			u, err := url.Parse(style[map[string]int{"0": 0, "1": 1}[words[1]]] + words[2])
+			u, err := url.Parse(style[words[1][0]-'0'] + words[2])
 			must(t, err)
-			if got := operationOf(&http.Request{Method: words[0], URL: u}, style[0], style[1]); got != want {
+			if got := operationOf(&http.Request{Method: words[0], URL: u}, &target{queues: style[0], tables: style[1], blobs: style[2]}); got != want {
 				t.Errorf("%s: %s, want %s", at, got, want)
 			}
 		}

@@ -30,6 +30,7 @@ type report struct {
 	Cost       float64   `json:"cost"`
 	Queues     int64     `json:"queues"` // that were made, or may have been
 	Tables     int64     `json:"tables"`
+	Containers int64     `json:"containers"`
 	Earlier    int       `json:"earlier"` // queues, tables and rows that earlier runs had left
 	Left       []string  `json:"left"`    // what is still there, or may be
 	Sections   []section `json:"sections"`
@@ -106,8 +107,8 @@ func (r *report) markdown() string {
 
 // summary says what was used and removed.
 func (r *report) summary() string {
-	return fmt.Sprintf("Requests: %d of at most %d, some %.4f %s (%s). Made and removed: %d queues, %d tables; left over: %d. Left by earlier runs and removed: %d.",
-		r.Used, r.Most, r.Cost, pump.Prices{}.OrPublished().Currency, pump.Prices{}.OrPublished().Source, r.Queues, r.Tables, len(r.Left), r.Earlier)
+	return fmt.Sprintf("Requests: %d of at most %d, some %.4f %s (%s). Made and removed: %d queues, %d tables, %d containers; left over: %d. Left by earlier runs and removed: %d.",
+		r.Used, r.Most, r.Cost, pump.Prices{}.OrPublished().Currency, pump.Prices{}.OrPublished().Source, r.Queues, r.Tables, r.Containers, len(r.Left), r.Earlier)
 }
 
 // oneLine makes a text fit for a cell.

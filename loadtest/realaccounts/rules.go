@@ -22,10 +22,13 @@ type rule struct {
 
 	// ask gives an answer in words, which are the same if the services do the same, and what else was
 	// seen. An [undecided] error says why there is no answer.
-	ask func(ctx context.Context, p *prober) (answer, detail string, err error)
+	ask asking
 	// want is the answer where the simulator has no part in it.
 	want string
 }
+
+// asking is how a rule is asked.
+type asking func(ctx context.Context, p *prober) (answer, detail string, err error)
 
 // undecided is why a rule could not be judged.
 type undecided string

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/queuepump/queuepump/pump/storage"
 )
 
 // Rules that are documented or recorded, but that no test has ever seen, because Azurite differs
@@ -57,7 +59,7 @@ var documentedRules = []rule{
 		}),
 	},
 	{
-		id: "superseded-receipt", mark: "DOC", part: partRules, ask: askReceipts,
+		id: "superseded-receipt", mark: "DOC", part: partRules, ask: withQueue(askReceipts),
 		says: "a superseded pop receipt is 404 MessageNotFound, one that is none 400 " +
 			"InvalidQueryParameterValue (Q47, Q53)",
 	},
@@ -80,20 +82,15 @@ var documentedRules = []rule{
 		}),
 	},
 	{
-		id: "clamped-lease", mark: "REC", part: partRules, ask: askClamp,
+		id: "clamped-lease", mark: "REC", part: partRules, ask: withQueue(askClamp),
 		says: "a lease ends no later than its message (Q61)",
 	},
 	{
 		id: "old-date", mark: "DOC", part: partRules,
 		says: "a date 20 minutes old is 403 AuthenticationFailed (Q73)",
 		ask: func(ctx context.Context, p *prober) (string, string, error) {
-			if !p.keyed {
-				return "", "", undecided(
-					"dates count in requests that a key signs, and this account is not opened by its key",
-				)
-			}
-			return joined(ctx, p, []string{"queues", "tables"}, dated(false, -20*time.Minute),
-				dated(true, -20*time.Minute))
+			return dates(ctx, p, []string{"queues", "tables"}, dated("queue", -20*time.Minute),
+				dated("table", -20*time.Minute))
 		},
 	},
 	{
@@ -109,13 +106,13 @@ var documentedRules = []rule{
 			path := "/" + table + "(PartitionKey='p',RowKey='r')"
 			none := map[string]string{"Content-Type": "application/json", "If-None-Match": "*"}
 			return []question{
-				{table: true, method: http.MethodDelete, path: path},
+				{service: "table", method: http.MethodDelete, path: path},
 				{
-					table: true, method: http.MethodPut, path: path, header: none,
+					service: "table", method: http.MethodPut, path: path, header: none,
 					body: `{"PartitionKey":"p","RowKey":"r"}`,
 				},
 				{
-					table: true, method: http.MethodPut, path: path, header: jsonHeader,
+					service: "table", method: http.MethodPut, path: path, header: jsonHeader,
 					body: `{"PartitionKey":"p","RowKey":"other"}`,
 				},
 			}
@@ -127,7 +124,7 @@ var documentedRules = []rule{
 		ask: onTable([]string{"startswith"}, func(table string) []question {
 			return []question{
 				{
-					table: true, path: "/" + table + "()",
+					service: "table", path: "/" + table + "()",
 					query: url.Values{"$filter": {"startswith(RowKey,'r')"}},
 				},
 			}
@@ -139,11 +136,7 @@ var documentedRules = []rule{
 	},
 }
 
-func askReceipts(ctx context.Context, p *prober) (string, string, error) {
-	q, err := p.queue(ctx)
-	if err != nil {
-		return "", "", err
-	}
+func askReceipts(ctx context.Context, p *prober, q storage.Queue) (string, string, error) {
 	if _, err := q.Put(ctx, []byte("x"), 0); err != nil {
 		return "", "", err
 	}
@@ -164,11 +157,7 @@ func askReceipts(ctx context.Context, p *prober) (string, string, error) {
 }
 
 // askClamp gets a message for longer than it lives.
-func askClamp(ctx context.Context, p *prober) (string, string, error) {
-	q, err := p.queue(ctx)
-	if err != nil {
-		return "", "", err
-	}
+func askClamp(ctx context.Context, p *prober, q storage.Queue) (string, string, error) {
 	re, err := p.ask(ctx, put(q.Name(), text("x"), url.Values{"messagettl": {"600"}}))
 	if err != nil || re.status != http.StatusCreated {
 		return "", "", errors.Join(err, errors.New("put: "+re.answer()))
@@ -207,7 +196,7 @@ func askWire(ctx context.Context, p *prober) (string, string, error) {
 	if err != nil {
 		return "", "", err
 	}
-	missing, err := p.ask(ctx, question{table: true, path: "/" + p.name() + "()"})
+	missing, err := p.ask(ctx, question{service: "table", path: "/" + p.name() + "()"})
 	if err != nil {
 		return "", "", err
 	}

@@ -98,9 +98,7 @@ type loadOnce struct {
 
 // underLoad makes a rule's question from what the load showed. Every rule needs a load that reached
 // the limit.
-func underLoad(
-	say func(*load) (answer, detail string, err error),
-) func(context.Context, *prober) (string, string, error) {
+func underLoad(say func(*load) (answer, detail string, err error)) asking {
 	return func(ctx context.Context, p *prober) (string, string, error) {
 		p.load.once.Do(func() { p.load.load, p.load.err = p.measure(ctx) })
 		if p.load.err != nil {
@@ -111,9 +109,7 @@ func underLoad(
 }
 
 // throttled is underLoad for rules about what happens at the limit of a queue.
-func throttled(
-	say func(*load) (answer, detail string, err error),
-) func(context.Context, *prober) (string, string, error) {
+func throttled(say func(*load) (answer, detail string, err error)) asking {
 	return underLoad(func(l *load) (string, string, error) {
 		if l.puts.refused == 0 {
 			return "", "", undecided("the queue's limit was not reached: puts " + l.puts.String() +
@@ -121,6 +117,14 @@ func throttled(
 		}
 		return say(l)
 	})
+}
+
+// either answers by whether there were any.
+func either(n int64, some, none, detail string) (string, string, error) {
+	if n > 0 {
+		return some, detail, nil
+	}
+	return none, detail, nil
 }
 
 var limitRules = []rule{
@@ -175,10 +179,7 @@ var limitRules = []rule{
 		id: "retry-after", mark: "open", part: partLimits, says: "a 503 carries no Retry-After",
 		ask: throttled(func(l *load) (string, string, error) {
 			detail := fmt.Sprintf("%d of %d refusals", l.puts.retryAfter, l.puts.refused)
-			if l.puts.retryAfter > 0 {
-				return "Retry-After", detail, nil
-			}
-			return "no Retry-After", detail, nil
+			return either(l.puts.retryAfter, "Retry-After", "no Retry-After", detail)
 		}),
 	},
 	{
@@ -187,20 +188,14 @@ var limitRules = []rule{
 		ask: throttled(func(l *load) (string, string, error) {
 			detail := fmt.Sprintf("%d of 503 ServerBusy, %d of 500 OperationTimedOut", l.puts.busy,
 				l.puts.timedOut)
-			if l.puts.timedOut > 0 {
-				return "500 OperationTimedOut too", detail, nil
-			}
-			return "503 ServerBusy only", detail, nil
+			return either(l.puts.timedOut, "500 OperationTimedOut too", "503 ServerBusy only", detail)
 		}),
 	},
 	{
 		id: "neighbour", mark: "MEM", part: partLimits,
 		says: "a queue at its limit does not throttle the account's other queues",
 		ask: throttled(func(l *load) (string, string, error) {
-			if l.neighbour.refused > 0 {
-				return "it does", l.neighbour.String(), nil
-			}
-			return "it does not", l.neighbour.String(), nil
+			return either(l.neighbour.refused, "it does", "it does not", l.neighbour.String())
 		}),
 	},
 	{
@@ -266,7 +261,7 @@ func (p *prober) measureQueries(ctx context.Context, l *load) error {
 		return err
 	}
 	q := question{
-		table: true, path: "/" + t.Name() + "()",
+		service: "table", path: "/" + t.Name() + "()",
 		query: map[string][]string{"$filter": {"PartitionKey eq 'p' and Absent eq 1"}},
 	}
 	re, err := p.ask(ctx, q)

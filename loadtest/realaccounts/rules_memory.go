@@ -18,9 +18,7 @@ import (
 // azsim/AZURE.md lists under "What rests on memory".
 
 // onTable asks questions about a table that is made for them.
-func onTable(
-	about []string, questions func(table string) []question,
-) func(context.Context, *prober) (string, string, error) {
+func onTable(about []string, questions func(table string) []question) asking {
 	return func(ctx context.Context, p *prober) (string, string, error) {
 		t, err := p.table(ctx)
 		if err != nil {
@@ -31,15 +29,22 @@ func onTable(
 }
 
 // onQueue asks questions about a queue that is made for them.
-func onQueue(
-	about []string, questions func(queue string) []question,
-) func(context.Context, *prober) (string, string, error) {
+func onQueue(about []string, questions func(queue string) []question) asking {
+	return withQueue(func(ctx context.Context, p *prober, q storage.Queue) (string, string, error) {
+		return joined(ctx, p, about, questions(q.Name())...)
+	})
+}
+
+// withQueue asks with a queue that is made for it.
+func withQueue(
+	ask func(context.Context, *prober, storage.Queue) (answer, detail string, err error),
+) asking {
 	return func(ctx context.Context, p *prober) (string, string, error) {
 		q, err := p.queue(ctx)
 		if err != nil {
 			return "", "", err
 		}
-		return joined(ctx, p, about, questions(q.Name())...)
+		return ask(ctx, p, q)
 	}
 }
 
@@ -49,7 +54,7 @@ func keys(partition, row string) map[string]any {
 
 func top(n string) func(table string) []question {
 	return func(table string) []question {
-		return []question{{table: true, path: "/" + table + "()", query: url.Values{"$top": {n}}}}
+		return []question{{service: "table", path: "/" + table + "()", query: url.Values{"$top": {n}}}}
 	}
 }
 
@@ -121,9 +126,7 @@ var batchRules = []rule{
 }
 
 // onBatch asks for a batch of changes, of one table or of two.
-func onBatch(
-	changes func(table, other string) []change,
-) func(context.Context, *prober) (string, string, error) {
+func onBatch(changes func(table, other string) []change) asking {
 	return func(ctx context.Context, p *prober) (string, string, error) {
 		t, err := p.table(ctx)
 		if err != nil {
@@ -146,11 +149,7 @@ var queueRules = []rule{
 	{
 		id: "update-keeps-text", mark: "INF", part: partRules,
 		says: "an update without a body keeps the text",
-		ask: func(ctx context.Context, p *prober) (string, string, error) {
-			q, err := p.queue(ctx)
-			if err != nil {
-				return "", "", err
-			}
+		ask: withQueue(func(ctx context.Context, p *prober, q storage.Queue) (string, string, error) {
 			r, err := q.Put(ctx, []byte("kept"), 0)
 			if err != nil {
 				return "", "", err
@@ -167,16 +166,12 @@ var queueRules = []rule{
 				return "", "", errors.Join(err, fmt.Errorf("%d messages are there after it", len(ms)))
 			}
 			return fmt.Sprintf("%s; the text is %q", re.answer(), ms[0].Text), "", nil
-		},
+		}),
 	},
 	{
 		id: "lost-get-hides", mark: "INF", part: partRules,
 		says: "messages of a get whose answer is lost stay hidden for the lease (D5)",
-		ask: func(ctx context.Context, p *prober) (string, string, error) {
-			q, err := p.queue(ctx)
-			if err != nil {
-				return "", "", err
-			}
+		ask: withQueue(func(ctx context.Context, p *prober, q storage.Queue) (string, string, error) {
 			for range 3 {
 				if _, err := q.Put(ctx, []byte("x"), 0); err != nil {
 					return "", "", err
@@ -189,16 +184,12 @@ var queueRules = []rule{
 			second, err := q.Get(ctx, storage.MaxGet, time.Hour)
 			return fmt.Sprintf("the first get has %d, the same again has %d", len(first), len(second)), "",
 				err
-		},
+		}),
 	},
 	{
 		id: "delete-again", mark: "INF", part: partRules,
 		says: "a delete that is sent again after its own success is 404 MessageNotFound (D6)",
-		ask: func(ctx context.Context, p *prober) (string, string, error) {
-			q, err := p.queue(ctx)
-			if err != nil {
-				return "", "", err
-			}
+		ask: withQueue(func(ctx context.Context, p *prober, q storage.Queue) (string, string, error) {
 			r, err := q.Put(ctx, []byte("x"), 0)
 			if err != nil {
 				return "", "", err
@@ -208,7 +199,7 @@ var queueRules = []rule{
 				query: url.Values{"popreceipt": {r.PopReceipt}},
 			}
 			return joined(ctx, p, []string{"first", "again"}, again, again)
-		},
+		}),
 	},
 }
 
@@ -217,14 +208,9 @@ var serviceRules = []rule{
 		id: "future-date", mark: "INF", part: partRules,
 		says: "a date more than 15 minutes in the future is refused like an old one",
 		ask: func(ctx context.Context, p *prober) (string, string, error) {
-			if !p.keyed {
-				return "", "", undecided(
-					"dates count in requests that a key signs, and this account is not opened by its key",
-				)
-			}
-			return joined(
+			return dates(
 				ctx, p, []string{"queues, in 5 minutes", "queues, in 20 minutes", "tables, in 20 minutes"},
-				dated(false, 5*time.Minute), dated(false, 20*time.Minute), dated(true, 20*time.Minute),
+				dated("queue", 5*time.Minute), dated("queue", 20*time.Minute), dated("table", 20*time.Minute),
 			)
 		},
 	},
@@ -258,13 +244,24 @@ var serviceRules = []rule{
 	},
 }
 
+// dates asks questions with dates, if dates count.
+func dates(
+	ctx context.Context, p *prober, about []string, questions ...question,
+) (string, string, error) {
+	if !p.keyed {
+		return "", "", undecided(
+			"dates count in requests that a key signs, and this account is not opened by its key")
+	}
+	return joined(ctx, p, about, questions...)
+}
+
 // dated asks for a list, with a date that is off.
-func dated(table bool, off time.Duration) question {
+func dated(service string, off time.Duration) question {
 	q := question{
-		table: table, path: "/", query: url.Values{"comp": {"list"}, "maxresults": {"1"}},
+		service: service, path: "/", query: url.Values{"comp": {"list"}, "maxresults": {"1"}},
 		header: map[string]string{"x-ms-date": time.Now().UTC().Add(off).Format(http.TimeFormat)},
 	}
-	if table {
+	if service == "table" {
 		q.path, q.query = "/Tables", url.Values{"$top": {"1"}}
 	}
 	return q
@@ -290,14 +287,14 @@ func askVersions(ctx context.Context, p *prober) (string, string, error) {
 	}
 	var unknown, refused []string
 	for _, version := range append(slices.Clone(versions), noVersions...) {
-		for _, table := range []bool{false, true} {
-			q := dated(table, 0)
+		for _, service := range []string{"queue", "table"} {
+			q := dated(service, 0)
 			q.header = map[string]string{"x-ms-version": version}
 			re, err := p.ask(ctx, q)
 			if err != nil {
 				return "", "", err
 			}
-			of := map[bool]string{false: "queues ", true: "tables "}[table] + version
+			of := service + "s " + version
 			switch {
 			case re.code() == "InvalidHeaderValue":
 				unknown = append(unknown, of)
@@ -324,13 +321,9 @@ var namesRules = []rule{
 	{
 		id: "queue-name-free", mark: "DOC", part: partRules,
 		says: "the name of a deleted queue cannot be used for 30 s at least",
-		ask: func(ctx context.Context, p *prober) (string, string, error) {
-			q, err := p.queue(ctx)
-			if err != nil {
-				return "", "", err
-			}
+		ask: withQueue(func(ctx context.Context, p *prober, q storage.Queue) (string, string, error) {
 			return freeAfter(ctx, q.Drop, q.Create)
-		},
+		}),
 	},
 }
 

@@ -116,7 +116,7 @@ func TestAccounts(t *testing.T) {
 			tr.must(t, nil)
 			map[string]func(*testing.T){
 				partConformance: tr.conformance, partRules: tr.rules, partLimits: tr.limits, partFigures: tr.figures,
-				partPump: tr.pump, partKill: tr.kill,
+				partPump: tr.pump, partKill: tr.kill, partBlobs: tr.blobs, partRefusals: tr.refusals,
 			}[part](t)
 		})
 	}
@@ -214,6 +214,7 @@ func (tr *trial) finish(t *testing.T) {
 	queues, tables, money := tr.budget.sum(func(counted) bool { return true })
 	r.Used, r.Cost, r.Seconds = queues+tables, money, time.Since(tr.began).Seconds()
 	r.Queues, r.Tables = tr.budget.created("CreateQueue"), tr.budget.created("CreateTable")
+	r.Containers = tr.budget.created("CreateContainer")
 	for i, one := range tr.targets {
 		queues, tables, _ := tr.budget.sum(func(c counted) bool { return c.account == one.name })
 		r.Sections[0].Rows[i] = append(r.Sections[0].Rows[i], fmt.Sprint(queues+tables))
@@ -245,9 +246,12 @@ func (tr *trial) described() string {
 		{[]string{partConformance}, "cNxM: at most some 180 queues and tables of cases, in the first account"},
 		{[]string{partRules, partLimits}, "rN: at most 20 queues and tables of rules, in the first account"},
 		{[]string{partFigures}, "f: a queue of each account"},
-		{[]string{partPump}, fmt.Sprintf("p-0 to p-%d, p-poison: queues of each account", pumpQueues-1)},
-		{[]string{partKill}, fmt.Sprintf("k-0 to k-%d, k-poison: queues of each account", pumpQueues-1)},
-		{[]string{partPump, partKill}, "rows of table " + pumpTable + " of each account, whose partitions begin so; the table too, if it is not there yet"},
+		{[]string{partPump}, fmt.Sprintf("p-00 to p-%02d, p-poison: queues of each account", pumpQueues-1)},
+		{[]string{partKill}, fmt.Sprintf("k-00 to k-%02d, k-poison: queues of each account", pumpQueues-1)},
+		{[]string{partConformance}, "cblobs: a container of the first account"},
+		{[]string{partBlobs}, fmt.Sprintf("b-00 to b-%02d, b-poison: queues; b-results: a container, of each account", pumpQueues-1)},
+		{[]string{partRefusals}, fmt.Sprintf("r-00 to r-%02d, r-poison: queues of each account", pumpQueues-1)},
+		{[]string{partPump, partKill, partBlobs, partRefusals}, "rows of table " + pumpTable + " of each account, whose partitions begin so; the table too, if it is not there yet"},
 	} {
 		if slices.ContainsFunc(made.by, func(part string) bool { return slices.Contains(tr.chosen, part) }) {
 			fmt.Fprintf(&b, "  %s\n", made.what)

@@ -111,23 +111,22 @@ const textWidth = 100
 // described writes a term and what it means, in lines that can be read.
 func described(b *strings.Builder, term, text string) {
 	fmt.Fprintf(b, "  %s\n", term)
-	column := 0
-	for word := range strings.FieldsSeq(text) {
-		n := utf8.RuneCountInString(word)
-		switch {
-		case column == 0:
-			b.WriteString("      ")
-		case column+1+n > textWidth-6:
-			b.WriteString("\n      ")
-			column = 0
-		default:
-			b.WriteByte(' ')
-			column++
-		}
-		b.WriteString(word)
-		column += n
+	for _, line := range Wrap(text, textWidth-6) {
+		fmt.Fprintf(b, "      %s\n", line)
 	}
-	b.WriteByte('\n')
+}
+
+// Wrap breaks a text into lines of at most so many characters, but for a longer word.
+func Wrap(text string, width int) (lines []string) {
+	line := ""
+	for word := range strings.FieldsSeq(text) {
+		longer := strings.TrimPrefix(line+" "+word, " ")
+		if line != "" && utf8.RuneCountInString(longer) > width {
+			lines, longer = append(lines, line), word
+		}
+		line = longer
+	}
+	return append(lines, line)
 }
 
 // table is rows of cells under a header. Names in it come from outside.

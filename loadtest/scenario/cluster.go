@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -53,9 +54,7 @@ func (c *cluster) config(instance string) (pump.Config, error) {
 	cfg := c.t.world.Config
 	cfg.Workload, cfg.Instance, cfg.Hooks, cfg.Log = c.t.workload, instance, pump.Hooks{}, c.t.o.Log
 	cfg.Segments = c.t.segments
-	if c.t.o.Delivery != "" {
-		cfg.Delivery = c.t.o.Delivery
-	}
+	cfg.Delivery = c.delivery()
 	// Any address will do: it is never dialled.
 	cfg.Admin, cfg.Nudge = instance+":1", c.nudge
 	cfg.Accounts = make([]pump.Account, len(cfg.Accounts))
@@ -214,8 +213,5 @@ func sleep(ctx context.Context, d time.Duration) error {
 
 // delivery is the delivery mode of the workload, empty for the default.
 func (c *cluster) delivery() pump.Delivery {
-	if c.t.o.Delivery != "" {
-		return c.t.o.Delivery
-	}
-	return c.t.world.Config.Delivery
+	return cmp.Or(c.t.o.Delivery, c.t.world.Config.Delivery)
 }

@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -93,10 +94,7 @@ func (p *planner) rate(share float64) (float64, error) {
 // so many accounts and processors do in two seconds. Fewer would leave queues empty now and
 // then, and more only wait, at last for the test to finish.
 func (p *planner) window(accounts, processors int) int64 {
-	c := p.capacity(accounts)
-	if c == 0 {
-		c = 10_000
-	}
+	c := cmp.Or(p.capacity(accounts), 10_000)
 	if p.o.Pack < 0 {
 		c *= 500 // about as many tasks of 130 bytes fit one message
 	}
@@ -237,9 +235,7 @@ func planBurst(p *planner) error {
 }
 
 func planHotKey(p *planner) error {
-	if p.o.HotShare == 0 {
-		p.o.HotShare = 0.5
-	}
+	p.o.HotShare = cmp.Or(p.o.HotShare, 0.5)
 	rate, err := p.rate(0.5)
 	p.phase("first half", load{until: p.part(0.5), rate: rate})
 	p.phase("second half", load{until: p.part(1), rate: rate})
@@ -319,9 +315,7 @@ func planScaleOut(p *planner) error {
 		return wrong("over", "%q is unknown; use %s or %s", p.o.Over, OverAccounts, OverProcessors)
 	}
 	list := amounts(most)
-	if p.o.Duration == 0 {
-		p.o.Duration = time.Duration(len(list)) * 40 * time.Second
-	}
+	p.o.Duration = cmp.Or(p.o.Duration, time.Duration(len(list))*40*time.Second)
 	for i, n := range list {
 		if i == 0 {
 			p.accounts, p.processors = p.scaled(n)

@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -167,34 +168,21 @@ func (o *Options) unused(s *Info) error {
 
 // fill puts the defaults in that do not depend on the scenario, and refuses what cannot be.
 func (o *Options) fill(s *Info) error {
-	def := func(v *int, d int) {
-		if *v == 0 {
-			*v = d
-		}
-	}
-	if o.Duration == 0 {
-		o.Duration = s.Duration
-	}
-	def(&o.Pack, 1)
-	def(&o.TaskBytes, 130)
-	def(&o.Keys, 100_000)
-	def(&o.Processors, 2)
-	def(&o.Concurrency, 64)
+	o.Duration = cmp.Or(o.Duration, s.Duration)
+	o.Pack = cmp.Or(o.Pack, 1)
+	o.TaskBytes = cmp.Or(o.TaskBytes, 130)
+	o.Keys = cmp.Or(o.Keys, 100_000)
+	o.Processors = cmp.Or(o.Processors, 2)
+	o.Concurrency = cmp.Or(o.Concurrency, 64)
 	switch {
 	case o.WarmUp == 0:
 		o.WarmUp = 15 * time.Second // three beats
 	case o.WarmUp < 0:
 		o.WarmUp = 0
 	}
-	if o.Linger == 0 {
-		o.Linger = 50 * time.Millisecond
-	}
-	if o.Patience == 0 {
-		o.Patience = 90 * time.Second
-	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.Linger = cmp.Or(o.Linger, 50*time.Millisecond)
+	o.Patience = cmp.Or(o.Patience, 90*time.Second)
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	switch {
 	case o.Duration < 5*time.Second && o.Duration != 0: // 0: the plan says
 		return wrong("duration", "%v is too short; use 5s or more", o.Duration)

@@ -147,9 +147,7 @@ func (t *test) put() (n int64) {
 
 // preset sets the defaults that depend on the scenario.
 func (o *Options) preset(w World) {
-	if o.Over == "" {
-		o.Over = OverAccounts
-	}
+	o.Over = cmp.Or(o.Over, OverAccounts)
 	if o.Scenario != "scale-out" {
 		return
 	}
@@ -162,15 +160,9 @@ func (o *Options) preset(w World) {
 		return
 	}
 	// A processor that is limited by nothing but the accounts shows nothing when there are two.
-	if o.Processors == 0 {
-		o.Processors = 4
-	}
-	if o.Concurrency == 0 {
-		o.Concurrency = 16
-	}
-	if o.HandlerTime == 0 {
-		o.HandlerTime = 20 * time.Millisecond
-	}
+	o.Processors = cmp.Or(o.Processors, 4)
+	o.Concurrency = cmp.Or(o.Concurrency, 16)
+	o.HandlerTime = cmp.Or(o.HandlerTime, 20*time.Millisecond)
 }
 
 // meter makes the meter of the i-th account.
@@ -180,9 +172,8 @@ func (w World) meter(i int) (*meter, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &meter{name: st.Name(), queues: a.Queues, getEach: w.Limits.GetCost > 1}
-	if m.queues == 0 {
-		m.queues = pump.DefaultQueues
+	m := &meter{
+		name: st.Name(), queues: cmp.Or(a.Queues, pump.DefaultQueues), getEach: w.Limits.GetCost > 1,
 	}
 	if q := w.Limits.Queue * float64(m.queues); q > 0 {
 		m.limit = q
@@ -315,10 +306,7 @@ func (t *test) endSender() {
 func (t *test) failed(err error) error {
 	t.cluster.mu.Lock()
 	defer t.cluster.mu.Unlock()
-	if t.cluster.failed != nil {
-		return t.cluster.failed
-	}
-	return err
+	return cmp.Or(t.cluster.failed, err)
 }
 
 // handle is the work of a task.

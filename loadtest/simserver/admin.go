@@ -2,6 +2,7 @@ package simserver
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -39,9 +40,7 @@ type Admin struct {
 // a free port. Other addresses are refused unless azsim.Config.Public is set: the endpoint asks for
 // no credential.
 func (s *Simulator) ListenAdmin(addr string) (*Admin, error) {
-	if addr == "" {
-		addr = "127.0.0.1:0"
-	}
+	addr = cmp.Or(addr, "127.0.0.1:0")
 	if _, _, err := net.SplitHostPort(addr); err != nil || !s.public && !onLoopback(addr) {
 		return nil, fmt.Errorf("simserver: the admin address %q is not host:port of loopback", addr)
 	}

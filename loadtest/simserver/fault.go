@@ -179,7 +179,7 @@ var operations = map[string][]string{
 	},
 	"blob": {
 		"PutBlob", "GetBlob", "GetBlobProperties", "DeleteBlob", "ListBlobs", "CreateContainer",
-		"DeleteContainer",
+		"DeleteContainer", "ListContainers",
 	},
 }
 

@@ -2,6 +2,7 @@ package simserver
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -25,6 +26,8 @@ type Accounts struct {
 	Workload      string // the workload's name in the configuration
 	Seed          uint64 // decides everything that the simulator leaves to chance
 	Azurite       bool   // Azurite's account beside them
+
+	TLS *tls.Config // has them served by https
 }
 
 // Azurite's account and key are published by Microsoft for every emulator; they open nothing else.
@@ -105,7 +108,7 @@ func (a *Accounts) Serve(address string, ports ...int) (*Served, error) {
 		return nil, err
 	}
 	s := &Served{of: a}
-	c := azsim.Config{Limits: limits, Seed: a.Seed, Public: !onLoopback(address)}
+	c := azsim.Config{Limits: limits, Seed: a.Seed, Public: !onLoopback(address), TLS: a.TLS}
 	for i := range a.Count {
 		s.Names = append(s.Names, fmt.Sprintf("simulated%d", i+1))
 		c.Accounts = append(c.Accounts, azsim.Account{Name: s.Names[i]})
@@ -157,7 +160,7 @@ func WriteFile(path string, text []byte, mode os.FileMode) error {
 // Program is a program that serves simulated accounts until its context ends.
 type Program struct {
 	Accounts
-	config, listen                            string
+	config, listen, cert, key                 string
 	queuePort, tablePort, blobPort, adminPort int
 	latency, spread                           time.Duration
 	faults                                    []string
@@ -199,6 +202,9 @@ func (p *Program) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&p.config, "write-config", "", "write a configuration for both binaries to `FILE`")
 	flags.StringVar(&p.listen, "listen", "127.0.0.1",
 		"the `ADDRESS` to listen on; 0.0.0.0: for everybody, the admin endpoint included")
+	flags.StringVar(&p.cert, "tls-cert", "",
+		"serve https with the certificate in `FILE`, as tokens of Entra need it")
+	flags.StringVar(&p.key, "tls-key", "", "the `FILE` with the key of --tls-cert; both are PEM")
 	flags.IntVar(&p.queuePort, "queue-port", 0, "the port of the queue service (default: a free one)")
 	flags.IntVar(&p.tablePort, "table-port", 0, "the port of the table service (default: a free one)")
 	flags.IntVar(&p.blobPort, "blob-port", 0, "the port of the blob service (default: a free one)")
@@ -223,6 +229,13 @@ func (p *Program) start() (*Served, *Admin, error) {
 	}
 	if _, err := netip.ParseAddr(p.listen); err != nil {
 		return nil, nil, usage("--listen: %w; give an address such as 127.0.0.1 or 0.0.0.0", err)
+	}
+	if p.cert != "" || p.key != "" {
+		pair, err := tls.LoadX509KeyPair(p.cert, p.key)
+		if err != nil {
+			return nil, nil, usage("--tls-cert, --tls-key: %w; give two files of PEM", err)
+		}
+		p.TLS = &tls.Config{Certificates: []tls.Certificate{pair}}
 	}
 	for i, port := range []*int{&p.blobPort, &p.queuePort, &p.tablePort} {
 		name := []string{"blob-port", "queue-port", "table-port"}[i]

@@ -27,9 +27,6 @@ type Simulator struct {
 func New(c azsim.Config, faults ...Fault) (*Simulator, error) {
 	s := &Simulator{Sim: azsim.New(c), seed: c.Seed, public: c.Public, limits: c.Limits}
 	s.latency = azsim.Latency{Queue: c.Latency, Table: c.Latency}
-	if c.TableLatency > 0 {
-		s.latency.Table = c.TableLatency
-	}
 	s.schedule.sim = s.Sim
 	return s, s.SetFaults(faults...)
 }

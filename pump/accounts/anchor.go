@@ -21,18 +21,12 @@ func (o *accountsOf) placeAnchor(ctx context.Context, name string) {
 	if t == nil {
 		return
 	}
-	err := waits.Within(
-		ctx,
-		func(ctx context.Context) error {
-			return workload.PlaceAnchor(ctx, t, o.Cfg.Workload, o.Cfg.Control)
-		},
-	)
+	err := waits.Within(ctx, func(ctx context.Context) error {
+		return workload.PlaceAnchor(ctx, t, o.Cfg.Workload, o.Cfg.Control)
+	})
 	if err != nil && failure.Ends(failure.Help, err, failure.Command) {
-		o.Cfg.Log.Warn(
-			"the account is added, but its anchor could not be written, so a second workload of the "+
-				"name is not refused there",
-			"account", name, "error", err,
-		)
+		o.Cfg.Log.Warn("the account is added, but its anchor could not be written, so a second "+
+			"workload of the name is not refused there", "account", name, "error", err)
 	}
 }
 
@@ -47,41 +41,27 @@ func (o *accountsOf) anchorTable(name string) storage.Table {
 	return nil
 }
 
-// notedAnchor is the anchor of an account that is removed.
-type notedAnchor struct {
-	of   *accountsOf
-	name string
-	drop func(context.Context) error
-	err  error // of noting it
-}
-
-func (o *accountsOf) noteAnchor(ctx context.Context, name string) notedAnchor {
-	n := notedAnchor{of: o, name: name, drop: func(context.Context) error { return nil }}
+// noteAnchor finds the anchor of an account that is to be removed. remove removes the anchor, the
+// last step of a removal; its error says how to finish.
+func (o *accountsOf) noteAnchor(
+	ctx context.Context, name string,
+) (remove func(context.Context) error) {
+	drop, err := func(context.Context) error { return nil }, error(nil)
 	if t := o.anchorTable(name); t != nil {
-		n.err = waits.Within(ctx, func(ctx context.Context) (err error) {
-			n.drop, err = workload.NoteAnchor(ctx, t, o.Cfg.Workload, o.Cfg.Control)
-			return err
+		drop, err = waits.Get(ctx, func(ctx context.Context) (func(context.Context) error, error) {
+			return workload.NoteAnchor(ctx, t, o.Cfg.Workload, o.Cfg.Control)
 		})
 	}
-	return n
-}
-
-// remove removes the anchor, the last step of a removal. The error says how to finish.
-func (n notedAnchor) remove(ctx context.Context) error {
-	err := n.err
-	if err == nil {
-		err = waits.Within(ctx, n.drop)
+	return func(ctx context.Context) error {
+		if err == nil {
+			err = waits.Within(ctx, drop)
+		}
+		if err == nil || !failure.Ends(failure.Help, err, failure.Command) { // unwritable as well
+			return nil
+		}
+		return fmt.Errorf("account %s is out of the workload, but its anchor may be left in its table, "+
+			"and keeps others from making a workload %q there; before the account leaves the "+
+			"configuration run again: distributor accounts remove %[1]s: %[3]w",
+			name, o.Cfg.Workload, err)
 	}
-	if err == nil || !failure.Ends(failure.Help, err, failure.Command) { // unwritable as well
-		return nil
-	}
-	return fmt.Errorf(
-		"account %s is out of the workload, but its anchor may be left in its table, "+
-			"and keeps others from making a workload %q there; "+
-			"before the account leaves the configuration run again: distributor "+
-			"accounts remove %[1]s: %[3]w",
-		n.name,
-		n.of.Cfg.Workload,
-		err,
-	)
 }

@@ -85,10 +85,10 @@ func Remove(ctx context.Context, cfg pump.Config, name string, opts RemoveOption
 	}
 	// Noted before the change: a process that adds the account afterwards changes the anchor, which
 	// then stays.
-	anchor := o.noteAnchor(ctx, name)
+	removeAnchor := o.noteAnchor(ctx, name)
 	change, err := o.remove(ctx, name, version)
 	if err == nil {
-		err = anchor.remove(ctx)
+		err = removeAnchor(ctx)
 	}
 	return change, err
 }
@@ -261,10 +261,7 @@ const countTries = 3
 
 func (o *accountsOf) count(ctx context.Context, q storage.Queue) (n int64, err error) {
 	for try := range uint64(countTries) {
-		err = waits.Within(ctx, func(ctx context.Context) (err error) {
-			n, err = q.Count(ctx)
-			return err
-		})
+		n, err = waits.Get(ctx, q.Count)
 		switch {
 		case err == nil:
 			return n, nil

@@ -185,11 +185,15 @@ func TestAYearInWhichEachLeaderDiesAtItsDueTime(t *testing.T) {
 // Whatever happens to the election row at a due time: it is gone, or comes back as it was at the one
 // before, while the leader dies or lives.
 func TestALostElectionRowDoublesNoDueTime(t *testing.T) {
+	times := 16
+	if proof.Less(t) {
+		times = 8
+	}
 	testworld.In(t, testworld.Plain, 1, 1, nil, func(t *testing.T, w *testworld.World) {
 		n, draw := atNight(w, "*/2 * * * *", time.Second), rand.New(rand.NewPCG(3, 1))
 		partition := workload.ElectionPartition(w.Cfg.Workload)
 		n.begin("first")
-		for i := 1; i <= 16; i++ {
+		for i := 1; i <= times; i++ {
 			due := time.Date(2000, 1, 1, 0, 2*i, 0, 0, time.UTC)
 			before := w.Sim.Snapshot("accounta", row.TableName, partition)
 			n.begin(fmt.Sprintf("a%d", i), fmt.Sprintf("b%d", i))

@@ -277,7 +277,11 @@ func TestAnInterruptedRepairGoesOnWhereItWas(t *testing.T) {
 // The source of a broken run takes hours to read again. Meanwhile it gives no other sign of life,
 // and what is done of it is not forgotten and put again.
 func TestARunWhoseSourceTakesHoursToReadIsRepaired(t *testing.T) {
-	for name, dry := range map[string]bool{"repaired": false, "looked at": true} {
+	ways := map[string]bool{"repaired": false, "looked at": true}
+	if proof.Less(t) {
+		delete(ways, "looked at")
+	}
+	for name, dry := range ways {
 		t.Run(name, func(t *testing.T) {
 			testworld.In(t, testworld.Once, 1, 2, nil, func(t *testing.T, w *testworld.World) {
 				var h testworld.Seen

@@ -8,10 +8,10 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/net/http/httpproxy"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/setup"
@@ -71,13 +71,12 @@ type hostAddress struct {
 
 // examine looks at an account: where it is, what time it has, and what it allows.
 func (p *patient) examine(ctx context.Context) {
-	var g errgroup.Group
-	g.Go(func() error { p.lookUp(ctx); return nil })
-	answers := p.askTime(ctx)
-	if answers {
+	var wg sync.WaitGroup
+	wg.Go(func() { p.lookUp(ctx) })
+	if p.askTime(ctx) {
 		p.try(ctx)
 	}
-	_ = g.Wait()
+	wg.Wait()
 }
 
 // askTime reports whether the account answers. The date is a moment between the request and its

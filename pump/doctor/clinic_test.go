@@ -1,6 +1,7 @@
 package doctor_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/internal/logs"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/doctor"
@@ -129,7 +131,7 @@ func (c *clinic) join(instance string, o cluster.Options) {
 	c.T.Helper()
 	w, err := workload.Load(c.T.Context(), c.Table(), c.Cfg.Workload)
 	must(c.T, err)
-	o.Instance, o.Version = instance, "v1"
+	o.Instance, o.Version = instance, cmp.Or(o.Version, logs.Revision())
 	if o.Role == "" {
 		o.Role = cluster.RoleProcessor
 	}

@@ -189,10 +189,8 @@ func Check(ctx context.Context, cfg pump.Config, o Options) *Report {
 	c.clocks()
 	c.patientsSay()
 	c.controlSays()
-	slices.SortFunc(
-		c.report.Accounts,
-		func(a, b Account) int { return strings.Compare(a.Name, b.Name) },
-	)
+	slices.SortFunc(c.report.Accounts,
+		func(a, b Account) int { return strings.Compare(a.Name, b.Name) })
 	return c.done()
 }
 
@@ -279,10 +277,7 @@ func (c *checkup) done() *Report {
 	slices.SortFunc(c.report.Findings, func(a, b Finding) int {
 		return cmp.Or(
 			strings.Compare(a.Severity, b.Severity), // "error" is before "warning"
-			strings.Compare(
-				a.Check,
-				b.Check,
-			),
+			strings.Compare(a.Check, b.Check),
 			strings.Compare(a.Subject, b.Subject),
 			strings.Compare(a.Problem, b.Problem),
 		)

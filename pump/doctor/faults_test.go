@@ -1,6 +1,7 @@
 package doctor_test
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -281,14 +282,9 @@ var faults = []fault{
 		want:  []string{"warning processors"}, says: "3 messages wait", mends: "processor run",
 	},
 	{
-		name: "segments without an owner",
-		plant: func(t *testing.T, c *clinic) {
-			damage(t, c, "owner.")
-		},
-		want: []string{
-			"error damaged-row",
-			"error orphan-segments",
-		}, says: "owner.", mends: "distributor status",
+		name:  "segments without an owner",
+		plant: func(t *testing.T, c *clinic) { damage(t, c, "owner.", 0) },
+		want:  []string{"error damaged-row", "error orphan-segments"}, says: "owner.", mends: "distributor status",
 	},
 	{
 		name: "messages of no map",
@@ -379,6 +375,20 @@ var faults = []fault{
 		want: []string{"warning mixed-formats old"}, says: fmt.Sprintf("format 1 and of format %d", codec.Version), mends: "restart",
 	},
 	{
+		name: "a processor of another version that reads the same",
+		plant: func(_ *testing.T, c *clinic) {
+			c.join("newer", cluster.Options{Version: "v9.0.0+0123456789ab"})
+			c.join("older", cluster.Options{Version: "v8.0.0"})
+			time.Sleep(2 * time.Minute)
+		},
+		want: []string{"warning mixed-formats older"}, says: "v9.0.0", mends: "status",
+	},
+	{
+		name:  "a row that a newer version has written",
+		plant: func(t *testing.T, c *clinic) { damage(t, c, "owner.", 99); time.Sleep(2 * time.Minute) },
+		want:  []string{"error mixed-formats", "error orphan-segments"}, says: "use a newer one", mends: "distributor version",
+	},
+	{
 		name: "a process of a newer version",
 		plant: func(t *testing.T, c *clinic) {
 			_, err := c.Table().
@@ -417,11 +427,11 @@ var faults = []fault{
 }
 
 // damage makes rows of the cluster unreadable.
-func damage(t *testing.T, c *clinic, prefix string) {
+func damage(t *testing.T, c *clinic, prefix string, format int64) {
 	t.Helper()
 	for e, err := range c.Table().Query(t.Context(), storage.Query{Partition: c.Cfg.Workload, From: prefix, To: prefix + "~"}) {
 		must(t, err)
-		e.Properties = map[string]any{"Format": int64(99)}
+		e.Properties = map[string]any{"Format": format}
 		if _, err := c.Table().Write(t.Context(), storage.Write{Mode: storage.Upsert, Entity: e}); err != nil {
 			t.Fatal(err)
 		}
@@ -455,16 +465,7 @@ func fill(t *testing.T, c *clinic) {
 func TestEachPlantedFaultIsNamedAndNothingElse(t *testing.T) {
 	for _, f := range slices.Concat(faults, handlerFaults) {
 		t.Run(f.name, func(t *testing.T) {
-			queues, processors := f.queues, f.processors
-			if queues == 0 {
-				queues = 4
-			}
-			switch processors {
-			case 0:
-				processors = 3
-			case -1:
-				processors = 0
-			}
+			queues, processors := cmp.Or(f.queues, 4), max(cmp.Or(f.processors, 3), 0)
 			inClinic(t, f.spec, queues, processors, func(t *testing.T, c *clinic) {
 				if f.plant != nil {
 					f.plant(t, c)

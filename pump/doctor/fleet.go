@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"regexp"
 	"slices"
 	"sync"
@@ -13,7 +12,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/accounts"
 	"github.com/queuepump/queuepump/pump/internal/closing"
@@ -48,17 +46,13 @@ func (c *checkup) look(ctx context.Context) (l look) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	var viewErr error
-	var g errgroup.Group
-	g.Go(func() error {
+	var wg sync.WaitGroup
+	wg.Go(func() {
 		l.status, l.err = status.Read(ctx, c.cfg.Config,
 			status.Options{Runs: 1, Keys: 1, Timeout: lookTimeout})
-		return nil
 	})
-	g.Go(func() error {
-		l.view, viewErr = cluster.LoadView(ctx, c.queues.Control, c.cfg.Workload)
-		return nil
-	})
-	_ = g.Wait()
+	wg.Go(func() { l.view, viewErr = cluster.LoadView(ctx, c.queues.Control, c.cfg.Workload) })
+	wg.Wait()
 	l.err = cmp.Or(l.err, viewErr)
 	return l
 }
@@ -194,68 +188,6 @@ func (c *checkup) processors(s *status.Status, v *cluster.View, live int) {
 	}
 }
 
-// settings tells of processes that do not have the settings of the workload in force, although they
-// have had the time between two looks.
-func (c *checkup) settings(v *cluster.View) {
-	if behind := v.Behind(); len(behind) > 0 {
-		c.find(CheckSettings, Warning, setup.SomeOf(behind, 4), c.command("distributor workload set"),
-			"settings of the workload are not in force in %d processes, which are of an older version, "+
-				"or have not looked for two beats", len(behind))
-	}
-	_, unknown, err := setup.WithSettings(queues.Values{}, v.Workload.Settings)
-	if len(unknown) > 0 || err != nil {
-		c.find(CheckSettings, Warning, setup.SomeOf(unknown, 4), "distributor version",
-			"settings of the workload are of a newer version than this program")
-	}
-}
-
-// formats tells of processes of different versions, as far as that matters: the format of envelopes
-// that each reads, and rows that this version cannot read.
-func (c *checkup) formats(v *cluster.View, silent []string) {
-	by := map[int][]string{codec.Version: nil}
-	damaged := slices.Clone(v.Damaged)
-	var unread []string
-	for i := range v.Members {
-		switch m := &v.Members[i]; {
-		case m.Err != nil:
-			unread = append(unread, m.Instance)
-			damaged = slices.DeleteFunc(damaged, func(err error) bool { return errors.Is(err, m.Err) })
-		case slices.Contains(silent, m.Instance):
-		case m.Role == cluster.RoleProcessor:
-			reads := max(m.Reads, 1)
-			by[reads] = append(by[reads], m.Instance)
-		}
-	}
-	if len(unread) > 0 {
-		c.find(
-			CheckFormats,
-			Error,
-			setup.SomeOf(unread, 4),
-			"distributor version",
-			"rows of processes cannot be read: they are damaged, or of a newer version than this program",
-		)
-	}
-	formats := slices.Sorted(maps.Keys(by))
-	if oldest, newest := formats[0], formats[len(formats)-1]; oldest < newest {
-		subject, mend := by[oldest], "restart these processes with the newer version"
-		if len(subject) == 0 {
-			subject, mend = by[newest], "install the version of the processes here"
-		}
-		c.find(
-			CheckFormats,
-			Warning,
-			setup.SomeOf(subject, 4),
-			mend,
-			"messages of format %d and of format %d are read: what only one version understands is not used",
-			oldest,
-			newest,
-		)
-	}
-	for _, err := range damaged {
-		c.find(CheckRows, Error, "", c.command("distributor status"), "%v", err)
-	}
-}
-
 // grown tells what a second look shows beside the first.
 func (c *checkup) grown(first, second look) {
 	seconds := second.status.Time.Sub(first.status.Time).Seconds()
@@ -282,10 +214,8 @@ func (c *checkup) grown(first, second look) {
 // throttled tells once of each account.
 func (c *checkup) throttled(account, problem string, args ...any) {
 	c.mu.Lock()
-	known := slices.ContainsFunc(
-		c.report.Findings,
-		func(f Finding) bool { return f.Check == CheckLimits && f.Subject == account },
-	)
+	known := slices.ContainsFunc(c.report.Findings,
+		func(f Finding) bool { return f.Check == CheckLimits && f.Subject == account })
 	c.mu.Unlock()
 	if !known {
 		c.find(
@@ -311,10 +241,8 @@ func (c *checkup) orphans(first, second look) {
 	changing, live := false, 0
 	for i := range second.view.Members {
 		m := &second.view.Members[i]
-		at := slices.IndexFunc(
-			s.Instances,
-			func(i status.Instance) bool { return i.Instance == m.Instance },
-		)
+		at := slices.IndexFunc(s.Instances,
+			func(i status.Instance) bool { return i.Instance == m.Instance })
 		if at < 0 {
 			continue
 		}

@@ -89,8 +89,9 @@ func (c *checkup) ports(ctx context.Context, l look) {
 	}
 	for name, s := range rates {
 		if s.BudgetRate < cutBelow*s.BudgetTarget && s.Throttled > 0 {
-			c.throttled(name, "the processes may ask for %.0f messages a second, "+
-				"and could for %.0f if fewer requests were refused as too many", s.BudgetRate,
+			c.throttled(name,
+				"the processes may ask for %.0f messages a second, "+
+					"and could for %.0f if fewer requests were refused as too many", s.BudgetRate,
 				s.BudgetTarget)
 		}
 	}
@@ -114,10 +115,8 @@ func (c *checkup) manyHosts(l look) bool {
 }
 
 func silent(s *status.Status, instance string) bool {
-	return slices.ContainsFunc(
-		s.Instances,
-		func(i status.Instance) bool { return i.Instance == instance && i.Silent },
-	)
+	return slices.ContainsFunc(s.Instances,
+		func(i status.Instance) bool { return i.Instance == instance && i.Silent })
 }
 
 // loops reports whether an address is one of the machine's own.

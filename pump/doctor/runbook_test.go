@@ -15,18 +15,14 @@ import (
 func checks(t *testing.T) (names []string) {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), "doctor.go", nil, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	proof.Must(t, err)
 	for n := range ast.Preorder(file) {
 		spec, ok := n.(*ast.ValueSpec)
 		if !ok || !strings.HasPrefix(spec.Names[0].Name, "Check") || len(spec.Values) != 1 {
 			continue
 		}
 		name, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
-		if err != nil {
-			t.Fatal(err)
-		}
+		proof.Must(t, err)
 		names = append(names, name)
 	}
 	return names
@@ -35,9 +31,7 @@ func checks(t *testing.T) (names []string) {
 // A finding says one command. The runbook says what it means and what happens otherwise.
 func TestEachFindingHasAnEntryInTheRunbook(t *testing.T) {
 	doc, err := proof.ReadFile("../..", "../../docs/runbook.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	proof.Must(t, err)
 	entries := doc.Runbook("Findings of doctor")
 	names := checks(t)
 	if len(names) < 22 {

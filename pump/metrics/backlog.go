@@ -8,76 +8,62 @@ import (
 	"github.com/queuepump/queuepump/pump"
 )
 
-// accountGauges are by account. Only the process that samples has them, so that a sum or a maximum
-// over all processes is right.
-var accountGauges = []struct {
+type accountGauge struct {
 	desc  *prometheus.Desc
 	value func(a *pump.WaitingAccount, now time.Time) float64
-}{
-	{
-		prometheus.NewDesc("queuepump_backlog_messages",
-			"Estimate: messages that wait for a processor. "+
-				"The service's approximate count, less what live members said in their last beats "+
-				"to hold and to have put back for later; exact where a queue holds 32 or fewer.",
-			accountLabel, nil),
-		func(a *pump.WaitingAccount, _ time.Time) float64 { return float64(a.Visible) },
-	},
-	{
-		prometheus.NewDesc("queuepump_backlog_in_flight_messages",
-			"Estimate: messages in the hands of live processors, as of their last beats.",
-			accountLabel, nil),
-		func(a *pump.WaitingAccount, _ time.Time) float64 { return float64(a.InFlight) },
-	},
-	{
-		prometheus.NewDesc("queuepump_backlog_delayed_messages",
-			"Estimate: messages that live members have put back for later, as of their last beats; "+
-				"what a member that has ended put back counts as waiting.",
-			accountLabel, nil),
-		func(a *pump.WaitingAccount, _ time.Time) float64 { return float64(a.Delayed) },
-	},
-	{
-		prometheus.NewDesc("queuepump_backlog_oldest_seconds",
-			"Estimate: age of the first message that a peek shows, the oldest of all queues, "+
-				"by the process's clock; 0: nothing is visible. "+
-				"A message that was put back is as old as when it was put.",
-			accountLabel, nil),
-		func(a *pump.WaitingAccount, _ time.Time) float64 { return a.Oldest },
-	},
-	{
-		prometheus.NewDesc("queuepump_quarantine_messages",
-			"Estimate: messages in the poison queue, as the service counts.", accountLabel, nil),
-		func(a *pump.WaitingAccount, _ time.Time) float64 { return float64(a.Quarantined) },
-	},
-	{
-		prometheus.NewDesc("queuepump_account_limit_used_ratio",
-			"Estimate: messages a second that all live members would ask of the account, "+
-				"divided by its limit; above 1 the limit holds them back.",
-			accountLabel, nil),
-		func(a *pump.WaitingAccount, _ time.Time) float64 { return a.LimitUsed },
-	},
-	{
-		prometheus.NewDesc("queuepump_backlog_sample_age_seconds",
-			"How old the numbers of the account are; after 5 minutes there are none.", accountLabel, nil),
-		func(a *pump.WaitingAccount, now time.Time) float64 { return now.Sub(a.Time).Seconds() },
-	},
+}
+
+func ofAccount(
+	name, help string, value func(a *pump.WaitingAccount, now time.Time) float64,
+) accountGauge {
+	return accountGauge{newDesc(name, help, "account"), value}
+}
+
+// accountGauges are by account. Only the process that samples has them, so that a sum or a maximum
+// over all processes is right.
+var accountGauges = []accountGauge{
+	ofAccount("backlog_messages",
+		"Estimate: messages that wait for a processor. "+
+			"The service's approximate count, less what live members said in their last beats "+
+			"to hold and to have put back for later; exact where a queue holds 32 or fewer.",
+		func(a *pump.WaitingAccount, _ time.Time) float64 { return float64(a.Visible) }),
+	ofAccount("backlog_in_flight_messages",
+		"Estimate: messages in the hands of live processors, as of their last beats.",
+		func(a *pump.WaitingAccount, _ time.Time) float64 { return float64(a.InFlight) }),
+	ofAccount("backlog_delayed_messages",
+		"Estimate: messages that live members have put back for later, as of their last beats; "+
+			"what a member that has ended put back counts as waiting.",
+		func(a *pump.WaitingAccount, _ time.Time) float64 { return float64(a.Delayed) }),
+	ofAccount("backlog_oldest_seconds",
+		"Estimate: age of the first message that a peek shows, the oldest of all queues, "+
+			"by the process's clock; 0: nothing is visible. "+
+			"A message that was put back is as old as when it was put.",
+		func(a *pump.WaitingAccount, _ time.Time) float64 { return a.Oldest }),
+	ofAccount("quarantine_messages",
+		"Estimate: messages in the poison queue, as the service counts.",
+		func(a *pump.WaitingAccount, _ time.Time) float64 { return float64(a.Quarantined) }),
+	ofAccount("account_limit_used_ratio",
+		"Estimate: messages a second that all live members would ask of the account, "+
+			"divided by its limit; above 1 the limit holds them back.",
+		func(a *pump.WaitingAccount, _ time.Time) float64 { return a.LimitUsed }),
+	ofAccount("backlog_sample_age_seconds",
+		"How old the numbers of the account are; after 5 minutes there are none.",
+		func(a *pump.WaitingAccount, now time.Time) float64 { return now.Sub(a.Time).Seconds() }),
 }
 
 var (
-	backlogSeconds = prometheus.NewDesc("queuepump_backlog_seconds",
+	backlogSeconds = newDesc("backlog_seconds",
 		"Estimate: how long it takes to do what waits at the rate of "+
-			"queuepump_messages_done_per_second, which counts as one an hour at least.",
-		nil, nil)
-	doneRate = prometheus.NewDesc("queuepump_messages_done_per_second",
+			"queuepump_messages_done_per_second, which counts as one an hour at least.")
+	doneRate = newDesc("messages_done_per_second",
 		"Estimate: messages that all processors do a second, by the deletes in their beats; "+
-			"it rises at once and falls within a minute or two while something waits.",
-		nil, nil)
-	remaining = prometheus.NewDesc("queuepump_tasks_remaining",
+			"it rises at once and falls within a minute or two while something waits.")
+	remaining = newDesc("tasks_remaining",
 		"Tasks of runs that are not over which are neither done nor in quarantine, by the ledger, "+
-			"of all runs together; from the processor of rank 0, with delivery once.",
-		nil, nil)
-	queueUsed = prometheus.NewDesc("queuepump_queue_limit_used_ratio",
+			"of all runs together; from the processor of rank 0, with delivery once.")
+	queueUsed = newDesc("queue_limit_used_ratio",
 		"What this process would ask of the queue that it asks most of, divided by a queue's limit.",
-		accountLabel, nil)
+		"account")
 )
 
 func describeBacklog(out chan<- *prometheus.Desc) {

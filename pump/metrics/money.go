@@ -7,27 +7,22 @@ import (
 )
 
 var (
-	currencyLabel = []string{"currency"}
-
-	dayCost = prometheus.NewDesc("queuepump_day_cost",
+	dayCost = newDesc("day_cost",
 		"Estimate: what the requests of all processes have cost since midnight UTC; "+
-			"from the process that samples.",
-		currencyLabel, nil)
-	perDay = prometheus.NewDesc("queuepump_cost_per_day",
+			"from the process that samples.", "currency")
+	perDay = newDesc("cost_per_day",
 		"Estimate: what a day costs at the rate of the last minutes; from the process that samples.",
-		currencyLabel, nil)
+		"currency")
 
-	costCap = prometheus.NewDesc("queuepump_cost_cap_per_day",
-		"What a day may cost (budget.costPerDay); only with a cap.", currencyLabel, nil)
-	costShare = prometheus.NewDesc("queuepump_cost_share_per_day",
-		"What this process would spend a day at what it may spend now; only with a cap.",
-		currencyLabel, nil)
-	costSlower = prometheus.NewDesc("queuepump_cost_times_slower",
+	costCap = newDesc("cost_cap_per_day",
+		"What a day may cost (budget.costPerDay); only with a cap.", "currency")
+	costShare = newDesc("cost_share_per_day",
+		"What this process would spend a day at what it may spend now; only with a cap.", "currency")
+	costSlower = newDesc("cost_times_slower",
 		"How many times as long as otherwise this process leaves empty queues alone "+
-			"to keep to the cap; only with a cap.",
-		nil, nil)
-	costHolds = prometheus.NewDesc("queuepump_cost_holds_back",
-		"1 while gets of full queues wait too, to keep to the cap; only with a cap.", nil, nil)
+			"to keep to the cap; only with a cap.")
+	costHolds = newDesc("cost_holds_back",
+		"1 while gets of full queues wait too, to keep to the cap; only with a cap.")
 )
 
 // moneyDescs describe the metrics of money.

@@ -17,16 +17,17 @@ type sample[S any] struct {
 	value func(S) float64
 }
 
+// newDesc is the description of a metric without its prefix.
+func newDesc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("queuepump_"+name, help, labels, nil)
+}
+
 func counter[S any](name, help string, value func(S) float64) sample[S] {
-	return sample[S]{
-		prometheus.NewDesc("queuepump_"+name, help, nil, nil), prometheus.CounterValue, value,
-	}
+	return sample[S]{newDesc(name, help), prometheus.CounterValue, value}
 }
 
 func gauge[S any](name, help string, value func(S) float64) sample[S] {
-	return sample[S]{
-		prometheus.NewDesc("queuepump_"+name, help, nil, nil), prometheus.GaugeValue, value,
-	}
+	return sample[S]{newDesc(name, help), prometheus.GaugeValue, value}
 }
 
 func truth(b bool) float64 {
@@ -159,10 +160,9 @@ var processorSamples = []sample[processor.State]{
 		func(s processor.State) float64 { return float64(s.Done.Lost) }),
 }
 
-var notNow = prometheus.NewDesc("queuepump_tasks_not_now_total",
+var notNow = newDesc("tasks_not_now_total",
 	"Tasks put off by what their handler was told: \"not now\" (429, 503, busy), or by the handler "+
-		"itself (retry).",
-	[]string{"cause"}, nil)
+		"itself (retry).", "cause")
 
 // Processor are the metrics that are read from a processor's state when they are asked for.
 func Processor(state func() processor.State) prometheus.Collector {
@@ -229,8 +229,8 @@ func Distributor(state func() distributor.State) prometheus.Collector {
 }
 
 // nextDue has no value without a schedule.
-var nextDue = prometheus.NewDesc("queuepump_next_due_timestamp_seconds",
-	"When the next distribution by --cron is due, in Unix time by the account's clock.", nil, nil)
+var nextDue = newDesc("next_due_timestamp_seconds",
+	"When the next distribution by --cron is due, in Unix time by the account's clock.")
 
 func (m *distributorMetrics) Describe(out chan<- *prometheus.Desc) {
 	for _, s := range distributorSamples {
@@ -277,18 +277,16 @@ var clusterSamples = []sample[pump.ClusterState]{
 	}),
 }
 
-var accountLabel = []string{"account"}
-
 // These metrics have a series for each account.
 var (
-	budgetRate = prometheus.NewDesc("queuepump_budget_messages_per_second",
-		"Messages a second that this process may spend on the account now.", accountLabel, nil)
-	budgetTarget = prometheus.NewDesc("queuepump_budget_target_messages_per_second",
-		"What that grows to while nothing is throttled: this process's share.", accountLabel, nil)
-	silence = prometheus.NewDesc("queuepump_account_silent_seconds",
-		"For how long the account has answered no request; 0: it does.", accountLabel, nil)
-	refused = prometheus.NewDesc("queuepump_account_refused",
-		"1 if the account's last answer was that the credential is not good.", accountLabel, nil)
+	budgetRate = newDesc("budget_messages_per_second",
+		"Messages a second that this process may spend on the account now.", "account")
+	budgetTarget = newDesc("budget_target_messages_per_second",
+		"What that grows to while nothing is throttled: this process's share.", "account")
+	silence = newDesc("account_silent_seconds",
+		"For how long the account has answered no request; 0: it does.", "account")
+	refused = newDesc("account_refused",
+		"1 if the account's last answer was that the credential is not good.", "account")
 )
 
 func describeShared(out chan<- *prometheus.Desc) {

@@ -209,7 +209,11 @@ func expectKeys(t *testing.T, free, bound keyRun, limits pump.PerKey) {
 func TestAHotKeyKeepsItsLimitAndOthersDoNotNotice(t *testing.T) {
 	keys := zipf(6000, 1000)
 	free := playKeys(t, 4, keys, 200, 5*time.Minute, pump.PerKey{})
-	for _, limits := range []pump.PerKey{{Rate: 25}, {Concurrent: 2}} {
+	both := []pump.PerKey{{Rate: 25}, {Concurrent: 2}}
+	if proof.Less(t) {
+		both = both[:1]
+	}
+	for _, limits := range both {
 		bound := playKeys(t, 4, keys, 200, 5*time.Minute, limits)
 		expectKeys(t, free, bound, limits)
 	}
@@ -273,22 +277,30 @@ func TestAKeyGoesOnHoweverItsHandlersEnd(t *testing.T) {
 // A key's handlers of two owners are not at work together, though they take longer than a lease. The
 // key goes on at the next owner, and at the first when its segment comes back.
 func TestAHandOverWaitsForHandlersOfLimitedKeys(t *testing.T) {
-	handOvers(t, processor.Options{}, func(deliveries int) bool { return deliveries == 30 })
+	turns, tasks := 8, 30
+	if proof.Less(t) {
+		turns, tasks = 4, 12
+	}
+	handOvers(t, processor.Options{}, turns, tasks, func(n int) bool { return n == tasks })
 }
 
 // A hand-over that does not wait for long ends the handlers. Their counts are given back.
 func TestAHandOverAtItsBoundEndsHandlersOfLimitedKeys(t *testing.T) {
-	handOvers(t, processor.Options{HandOver: time.Second}, func(deliveries int) bool { return deliveries > 30 })
+	turns, tasks := 8, 30
+	if proof.Less(t) {
+		turns, tasks = 4, 12
+	}
+	handOvers(t, processor.Options{HandOver: time.Second}, turns, tasks, func(n int) bool { return n > tasks })
 }
 
-// handOvers hands the segment of a key over, to and fro.
-func handOvers(t *testing.T, o processor.Options, ok func(deliveries int) bool) {
-	limited(t, 30, func(t *testing.T, w *testworld.World, j *keyJudge) {
+// handOvers hands the segment of a key over, to and fro, while its tasks are handled.
+func handOvers(t *testing.T, o processor.Options, turns, tasks int, ok func(deliveries int) bool) {
+	limited(t, tasks, func(t *testing.T, w *testworld.World, j *keyJudge) {
 		j.work = func(ctx context.Context, _ *pump.Task) error { return testworld.Pause(ctx, 50*time.Second) }
 		o.PerKey, o.Grace = pump.PerKey{Concurrent: 1}, time.Minute
 		a, b := testworld.Begun(w, processor.New, "a", j, o), (*started)(nil)
 		w.Within(time.Minute, "it has begun", func() bool { return j.Deliveries() > 0 })
-		for i := range 8 {
+		for i := range turns {
 			if i%2 == 0 { // the plan gives it to one of them
 				b = testworld.Begun(w, processor.New, []string{"0", "b", "c", "z"}[i/2], j, o)
 			} else {

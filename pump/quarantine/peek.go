@@ -117,10 +117,8 @@ func Peek(
 		return cmp.Or(strings.Compare(a.Account, b.Account), strings.Compare(a.Queue, b.Queue))
 	})
 	if f.Queue != "" {
-		shards = slices.DeleteFunc(
-			shards,
-			func(s shardmap.Shard) bool { return s.Account+"/"+s.Queue != f.Queue },
-		)
+		shards = slices.DeleteFunc(shards,
+			func(s shardmap.Shard) bool { return s.Account+"/"+s.Queue != f.Queue })
 		if len(shards) == 0 {
 			return PeekedSum{}, pump.Invalid("queue", "no queue of the workload is "+f.Queue,
 				"write it as ACCOUNT/QUEUE, as distributor status --json has them")

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/quarantine"
@@ -48,9 +49,7 @@ func peeked(t *testing.T, w *testworld.World, f quarantine.PeekFilter) (lines []
 		}
 		return true
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	proof.Must(t, err)
 	return lines, sum
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/failure"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
+	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
@@ -42,7 +43,7 @@ type RunEnd struct {
 }
 
 // endOf tells what the end of a run waits for; empty if the run does not wait for one.
-func (o *openedRuns) endOf(ctx context.Context, run *workload.Run) (string, error) {
+func endOf(ctx context.Context, o *setup.Session, run *workload.Run) (string, error) {
 	if o.Workload.Delivery != string(pump.Once) || !closing.WaitsForEnd(run.State, run.Over) {
 		return "", nil
 	}

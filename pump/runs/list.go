@@ -81,7 +81,7 @@ func List(ctx context.Context, cfg pump.Config, state string, limit int) ([]Info
 	if limit < 1 || limit > runsMost {
 		return nil, setup.OutOfRange("limit", limit, fmt.Sprintf("use 1 to %d", runsMost))
 	}
-	o, err := openRuns(ctx, cfg)
+	o, err := setup.Open(ctx, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +101,7 @@ func List(ctx context.Context, cfg pump.Config, state string, limit int) ([]Info
 
 // Show gives the run whose id is, or begins with, id.
 func Show(ctx context.Context, cfg pump.Config, id string) (Info, error) {
-	o, err := openRuns(ctx, cfg)
+	o, err := setup.Open(ctx, cfg)
 	if err != nil {
 		return Info{}, err
 	}
@@ -109,7 +109,7 @@ func Show(ctx context.Context, cfg pump.Config, id string) (Info, error) {
 	if err != nil {
 		return Info{}, err
 	}
-	return o.show(ctx, run)
+	return show(ctx, o, run)
 }
 
 // spent fills in what the run has cost.
@@ -122,7 +122,7 @@ func (i *Info) spent(tallies map[string]workload.Tally, list *pump.Prices) {
 // is started. Its later messages go to quarantine, or with drop are deleted and counted. For a
 // closed run the error is [pump.ErrRunState]: it has nothing left to end.
 func End(ctx context.Context, cfg pump.Config, id string, drop bool, note string) (Info, error) {
-	o, err := openRuns(ctx, cfg)
+	o, err := setup.Open(ctx, cfg)
 	if err != nil {
 		return Info{}, err
 	}
@@ -152,19 +152,7 @@ func End(ctx context.Context, cfg pump.Config, id string, drop bool, note string
 	if _, _, err := workload.SetPausedPart(ctx, o.Queues.Control, o.Workload.Name, end); err != nil {
 		o.Cfg.Log.Warn("the run stays paused for now; try again", "run", run, "error", err)
 	}
-	return o.show(ctx, run)
-}
-
-// openedRuns is the runs of a workload for an operator.
-type openedRuns struct{ *setup.Session }
-
-// openRuns gives the runs also of a workload that is being deleted, beside the error.
-func openRuns(ctx context.Context, cfg pump.Config) (*openedRuns, error) {
-	o, err := setup.Open(ctx, cfg)
-	if o == nil {
-		return nil, err
-	}
-	return &openedRuns{o}, err
+	return show(ctx, o, run)
 }
 
 // Find gives the run that a user means: by the whole id, which is not looked up, by its name, or by
@@ -175,14 +163,14 @@ func Find(ctx context.Context, cfg pump.Config, id string) (pump.RunID, error) {
 	if _, whole, _ := setup.RunDigits(id); !whole.IsZero() {
 		return whole, nil
 	}
-	o, err := openRuns(ctx, cfg)
+	o, err := setup.Open(ctx, cfg)
 	if err != nil {
 		return pump.RunID{}, err
 	}
 	return o.FindRun(ctx, id)
 }
 
-func (o *openedRuns) show(ctx context.Context, id pump.RunID) (Info, error) {
+func show(ctx context.Context, o *setup.Session, id pump.RunID) (Info, error) {
 	var progress map[pump.RunID]*ledger.RunProgress
 	var damage error
 	once := o.Workload.Delivery == string(pump.Once)
@@ -203,7 +191,7 @@ func (o *openedRuns) show(ctx context.Context, id pump.RunID) (Info, error) {
 	if tallies, err := workload.Tallies(ctx, o.Queues.Control, o.Workload.Name, id); err == nil {
 		i.spent(tallies, &o.Cfg.Prices)
 	}
-	waits, err := o.endOf(ctx, &run)
+	waits, err := endOf(ctx, o, &run)
 	i.WaitsFor = waits
 	return i, errors.Join(err, damage)
 }

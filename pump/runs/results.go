@@ -14,6 +14,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/results"
+	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -83,7 +84,7 @@ func Results(
 	ctx context.Context, cfg pump.Config, id pump.RunID, o ResultsOptions,
 	line func(line []byte) error,
 ) (ResultsRead, error) {
-	opened, err := openRuns(ctx, cfg)
+	opened, err := setup.Open(ctx, cfg)
 	if err != nil {
 		return ResultsRead{}, err
 	}
@@ -93,7 +94,7 @@ func Results(
 	}
 	once := opened.Workload.Delivery == string(pump.Once)
 	r := &resultsReader{
-		openedRuns: opened, o: o, emit: line, linesOf: results.LinesOf(id),
+		Session: opened, o: o, emit: line, linesOf: results.LinesOf(id),
 		distinct: once || o.Distinct, links: map[results.Ref]*links{},
 		seen: map[uint32]*roaring64.Bitmap{},
 		read: ResultsRead{
@@ -124,7 +125,7 @@ type fetched struct {
 }
 
 type resultsReader struct {
-	*openedRuns
+	*setup.Session
 	o        ResultsOptions
 	emit     func([]byte) error
 	linesOf  []byte

@@ -4,10 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
-	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -25,7 +21,6 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/election"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/internal/workload"
-	"github.com/queuepump/queuepump/pump/runs"
 	"github.com/queuepump/queuepump/pump/status"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -430,44 +425,4 @@ func TestTheStatusShowsTheKeysThatRunFirst(t *testing.T) {
 			t.Error(d)
 		}
 	})
-}
-
-// TestTheNamesOfTheStatusAsJSONStay: scripts read them.
-func TestTheNamesOfTheStatusAsJSONStay(t *testing.T) {
-	full := status.Status{
-		Ends: runs.Ends{Runs: []runs.RunEnd{{}}}, Ledger: &pump.LedgerStatus{}, Runs: []status.Run{{Exact: &pump.RunProgress{}}}, Instances: []status.Instance{{Demand: map[string]float64{}}}, Accounts: []status.Account{{ByQueue: []status.Queue{{}}}},
-		PausedParts: []status.PausedPart{{}}, Gates: []gates.Status{{}}, Keys: []status.Key{{}}, Money: status.Money{
-			Accounts: []status.MoneyAccount{{Operations: []status.MoneyRequests{{}}}}, Operations: []status.MoneyOperation{{}},
-		}, Unowned: []uint32{}, Problems: []string{}, NotRead: []status.PartNotRead{{}},
-	}
-	text, err := json.Marshal(full)
-	proof.Must(t, err)
-	var tree map[string]any
-	proof.Must(t, json.Unmarshal(text, &tree))
-	var names []string
-	var walk func(at string, v any)
-	walk = func(at string, v any) {
-		switch v := v.(type) {
-		case map[string]any:
-			for _, k := range slices.Sorted(maps.Keys(v)) {
-				names = append(names, at+k)
-				walk(at+k+".", v[k])
-			}
-		case []any:
-			for _, e := range v {
-				walk(at, e)
-			}
-		}
-	}
-	walk("", tree)
-	got := strings.Join(names, "\n") + "\n"
-	path := filepath.Join("testdata", "status_names.txt")
-	want, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		t.Fatalf("there is no %s; it should hold\n%s", path, got)
-	}
-	proof.Must(t, err)
-	if d := cmp.Diff(string(want), got); d != "" {
-		t.Errorf("names may be added, not changed (-want +got):\n%s", d)
-	}
 }

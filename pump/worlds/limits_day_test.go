@@ -260,8 +260,8 @@ func (d *day) judge(t *testing.T, samples []daySample) {
 // write writes the figures.
 func (d *day) write(t *testing.T, samples []daySample) {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# What is stored of runs\n\nWritten by `make play WHAT=day HOURS=%v RATE=%v KEEP=%v`: so much virtual time, so\nmany runs a second, and so long a retention. Each run is one task in one of %d segments. %s.\n\n",
-		*dayFor, *dayRate, *dayKept, len(d.homes), runtime.Version())
+	fmt.Fprintf(&b, "# What is stored of runs\n\nWritten by `make play WHAT=day HOURS=%v RATE=%v KEEP=%v`: so much virtual time, so\nmany runs a second, and so long a retention. Each run is one task in one of %d segments.\nOf %s.\n\n",
+		*dayFor, *dayRate, *dayKept, len(d.homes), runtime.Version()+", commit "+simCommit())
 	fmt.Fprintf(&b, "One run in 200 breaks, one in 200 is left open by its client, and of one in 100 the task is in\nquarantine. A run that no process continues ends %v after its last beat and %v without\nnews. Made: %d runs; handled: %d tasks.\n\n",
 		closing.AbandonAfter, closing.OverAfter, d.made.Load(), d.handled.Load())
 	b.WriteString("| hours | runs made | ledger rows | ledger bytes | runs in heads | of them rests | run rows | run bytes | runs that live | tallies |\n|---|---|---|---|---|---|---|---|---|---|\n")

@@ -21,10 +21,11 @@ import (
 )
 
 // Eight processors that share a partition of the ledger, and one that has all of it, commit as often
-// as they may: it is asked for no more than a quarter of its 2,000 entities a second by many, and two
-// thirds by one. (Two hundred stand in record.TestTwoHundredProcessorsAskAPartitionForAQuarter.)
+// as they may: in no second is it asked for more than a third of its 2,000 entities by many, and two
+// thirds by one. Many ask for a tenth by the mean; by their phases, a second may have over twice that.
+// (Two hundred stand in record.TestTwoHundredProcessorsAskAPartitionForAQuarter.)
 func TestCommitsLeaveAPartitionOfTheLedgerMostOfItsLimit(t *testing.T) {
-	for processors, most := range map[int]int64{8: 500, 1: 1333} {
+	for processors, most := range map[int]int64{8: 667, 1: 1333} {
 		t.Run(fmt.Sprint(processors), func(t *testing.T) {
 			count := func(c *azsim.Config) { c.CountPartitions, c.Limits.Queue = true, azsim.Unlimited }
 			testworld.In(t, testworld.Once, 1, 8, count, func(t *testing.T, w *testworld.World) {

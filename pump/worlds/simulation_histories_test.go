@@ -58,9 +58,7 @@ func (h *simHistories) compare(t *testing.T) {
 		return
 	}
 	text, err := os.ReadFile(historiesFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	lines := strings.Split(string(text), "\n")
 	var other []uint64
 	for seed, line := range h.made {

@@ -7,8 +7,8 @@ import { fileURLToPath } from "node:url";
 import path from "node:path";
 import { check, launch, problems, same, sleep } from "./checks.mjs";
 
-const assets = path.join(path.dirname(fileURLToPath(import.meta.url)), "..", "assets");
-const look = path.join(assets, "..", "..", "look"); // what all pages share
+const shared = path.join(path.dirname(fileURLToPath(import.meta.url)), ".."); // what all pages share
+const assets = path.join(shared, "assets");
 const kinds = { ".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml" };
 
 const headOf = (text, more) => ({
@@ -35,8 +35,8 @@ async function serve() {
     } else {
       try {
         const file = path.basename(name) || "page.html";
-        let body = readFileSync(path.join(file.startsWith("uPlot.") ? look : assets, file));
-        if (file === "page.css") body = readFileSync(path.join(look, "tokens.css")) + body;
+        let body = readFileSync(path.join(file.startsWith("uPlot.") ? shared : assets, file));
+        if (file === "page.css") body = readFileSync(path.join(shared, "tokens.css")) + body;
         response.writeHead(200, { "Content-Type": kinds[path.extname(file)] }).end(body);
       } catch {
         response.writeHead(404).end();

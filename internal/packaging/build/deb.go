@@ -99,12 +99,10 @@ func (b *build) control(root string) error {
 		err = errors.Join(err, os.WriteFile(filepath.Join(to, name), []byte(text), 0o644))
 	}
 	for name, as := range map[string]string{
-		"preinstall": "preinst", "postinstall": "postinst", "preremove": "prerm", "postremove": "postrm",
+		"postinstall": "postinst", "preremove": "prerm", "postremove": "postrm",
 	} {
-		if script := p.Scripts[name]; script != "" {
-			text, readErr := os.ReadFile(script)
-			err = errors.Join(err, readErr, os.WriteFile(filepath.Join(to, as), text, 0o755))
-		}
+		text, readErr := os.ReadFile(p.Scripts[name])
+		err = errors.Join(err, readErr, os.WriteFile(filepath.Join(to, as), text, 0o755))
 	}
 	return err
 }

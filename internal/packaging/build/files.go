@@ -35,9 +35,6 @@ func (b *build) files(to string, all ...platform) error {
 	}
 	err = errors.Join(err, os.CopyFS(to, os.DirFS("internal/packaging/root")), documents(to))
 	for name, source := range programs {
-		if name == "azsim" {
-			continue // its help is a page already
-		}
 		err = cmp.Or(err, b.run(nil, goTool(), "run", "-tags", "packaging", source, share))
 		if _, missing := os.Stat(filepath.Join(share, "man/man1", name+".1.gz")); err == nil {
 			err = missing

@@ -82,41 +82,37 @@ func (b *build) imageOf(arch string) (v1.Image, error) {
 		return nil, err
 	}
 	open := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(files)), nil }
-	layer, err := tarball.LayerFromOpener(open,
+	layer, err := tarball.LayerFromOpener(open, tarball.WithCompressedCaching,
 		tarball.WithCompressionLevel(gzip.BestCompression), tarball.WithMediaType(types.OCILayer))
 	if err != nil {
 		return nil, err
 	}
 	img := mutate.MediaType(empty.Image, types.OCIManifestSchema1)
-	img = mutate.ConfigMediaType(img, types.OCIConfigJSON)
-	img, err = mutate.Append(img, mutate.Addendum{
-		Layer: layer, MediaType: types.OCILayer,
-		History: v1.History{Created: v1.Time{Time: b.when}, CreatedBy: "make release"},
+	img, err = mutate.ConfigFile(mutate.ConfigMediaType(img, types.OCIConfigJSON), &v1.ConfigFile{
+		OS: "linux", Architecture: arch, Created: v1.Time{Time: b.when},
+		RootFS: v1.RootFS{Type: "layers"},
+		Config: v1.Config{
+			User:       fmt.Sprintf("%d:%d", imageUser, imageUser),
+			WorkingDir: imageHome,
+			Env:        []string{"PATH=/usr/bin", "HOME=" + imageHome},
+			// Each program is run by its name; without one the image says what it has.
+			Cmd: []string{"processor", "--help"},
+			Labels: map[string]string{
+				"org.opencontainers.image.title":    imageName,
+				"org.opencontainers.image.version":  b.version,
+				"org.opencontainers.image.revision": b.revision,
+				"org.opencontainers.image.source":   "https://github.com/queuepump/queuepump",
+				"org.opencontainers.image.licenses": "MIT",
+			},
+		},
 	})
 	if err != nil {
 		return nil, err
 	}
-	config, err := img.ConfigFile()
-	if err != nil {
-		return nil, err
-	}
-	config = config.DeepCopy()
-	config.OS, config.Architecture, config.Created = "linux", arch, v1.Time{Time: b.when}
-	config.Config = v1.Config{
-		User:       fmt.Sprintf("%d:%d", imageUser, imageUser),
-		WorkingDir: imageHome,
-		Env:        []string{"PATH=/usr/bin", "HOME=" + imageHome},
-		// Each program is run by its name; without one the image says what it has.
-		Cmd: []string{"processor", "--help"},
-		Labels: map[string]string{
-			"org.opencontainers.image.title":    imageName,
-			"org.opencontainers.image.version":  b.version,
-			"org.opencontainers.image.revision": b.revision,
-			"org.opencontainers.image.source":   "https://github.com/queuepump/queuepump",
-			"org.opencontainers.image.licenses": "MIT",
-		},
-	}
-	return mutate.ConfigFile(img, config)
+	return mutate.Append(img, mutate.Addendum{
+		Layer: layer, MediaType: types.OCILayer,
+		History: v1.History{Created: v1.Time{Time: b.when}, CreatedBy: "make release"},
+	})
 }
 
 // layer is the tar of all that the image holds. The binaries bring the certificates of authorities

@@ -75,7 +75,7 @@ func (b *build) binary(name, to string, p platform, flags ...string) error {
 }
 
 // revisionVariable is what Revision of internal/cli gives if the linker has set it.
-const revisionVariable = "github.com/queuepump/queuepump/internal/cli.revision"
+const revisionVariable = "github.com/queuepump/queuepump/internal/logs.revision"
 
 // goTool is the go command, as the Makefile names it.
 func goTool() string { return cmp.Or(os.Getenv("GO"), "go") }

@@ -346,30 +346,14 @@ func (c *Closer) write(ctx context.Context, list workload.Prunable) error {
 func (c *Closer) abandon(ctx context.Context, l *workload.LiveRun, k *observed) error {
 	const note = "its client no longer beats; what it put is done as always, " +
 		"and its source can be sent to the end with: distributor runs repair"
-	if err := c.Runs.Abandon(ctx, l.ID, note); err != nil {
-		return err
-	}
-	c.ended(&c.told.abandoned, l.ID)
-	c.log.Debug(
-		"an open run is abandoned", "run", l.ID.String(), "instance", l.Instance,
-		"silent", k.silent.Round(time.Second),
-	)
-	return nil
+	return c.ended(c.Runs.Abandon(ctx, l.ID, note), &c.told.abandoned, l.ID,
+		"an open run is abandoned", "instance", l.Instance, "silent", k.silent.Round(time.Second))
 }
 
 // close closes a run when enough of it is done.
 func (c *Closer) close(ctx context.Context, l *workload.LiveRun, k *observed) error {
-	err := c.Runs.CloseSummed(ctx, l.ID, k.sum)
-	switch {
-	case errors.Is(err, pump.ErrRunState):
-		return nil // it is closed by now, or ended
-	case err != nil:
-		return err
-	}
-	c.ended(&c.told.closed, l.ID)
-	c.log.Debug("a run is done and closed", "run", l.ID.String(), "tasks", l.Tasks,
-		"quarantined", k.sum.Quarantined)
-	return nil
+	return c.ended(c.Runs.CloseSummed(ctx, l.ID, k.sum), &c.told.closed, l.ID,
+		"a run is done and closed", "tasks", l.Tasks, "quarantined", k.sum.Quarantined)
 }
 
 // lookMet looks at what processors have noted of a run, and reports whether that is the same as
@@ -396,18 +380,9 @@ func (c *Closer) over(ctx context.Context, l *workload.LiveRun, k *observed) err
 		return err
 	}
 	note := "nothing of it was met or recorded for " + k.quiet.Round(time.Second).String()
-	switch err := c.Runs.Over(ctx, l.ID, note); {
-	case errors.Is(err, pump.ErrRunState):
-		return nil
-	case err != nil:
-		return err
-	}
-	c.ended(&c.told.over, l.ID)
-	c.log.Debug(
-		"a run that was not finished has ended", "run", l.ID.String(), "state", string(l.State),
-		"done", k.sum.Done, "quarantined", k.sum.Quarantined,
-	)
-	return nil
+	return c.ended(c.Runs.Over(ctx, l.ID, note), &c.told.over, l.ID,
+		"a run that was not finished has ended", "state", string(l.State), "done", k.sum.Done,
+		"quarantined", k.sum.Quarantined)
 }
 
 // WaitsForEnd reports whether a run that no distributor continues is not over.
@@ -446,3 +421,28 @@ const (
 
 // OfClient reports whether a run of this mode is a sender's.
 func OfClient(mode string) bool { return mode == ModeClient || mode == ModePosts }
+
+// countRemaining adds up what is left of all runs that are not over. For an open run it is what was
+// put, by its client's last beat. Without a new reading of the ledger the last number stands.
+func (c *Closer) countRemaining(live []workload.LiveRun) {
+	if !c.once {
+		c.Remaining.Store(-1)
+		return
+	}
+	if c.sums == nil && len(live) > 0 {
+		return
+	}
+	left := int64(0)
+	for i := range live {
+		l := &live[i]
+		if l.Err != nil || l.Over || l.State == workload.RunClosed {
+			continue
+		}
+		put, sum := l.Put, c.sums.Runs[l.ID]
+		if l.State == workload.RunSealed {
+			put = l.Tasks
+		}
+		left += max(int64(put)-int64(sum.Done+sum.Quarantined), 0)
+	}
+	c.Remaining.Store(left)
+}

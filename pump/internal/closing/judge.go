@@ -204,14 +204,23 @@ type endedRuns struct {
 // endsEvery is how often it is told at most.
 const endsEvery = 10 * time.Second
 
-// ended notes a run that this pass has ended.
-func (c *Closer) ended(to *endedRuns, id pump.RunID) {
+// ended notes a run that this pass has ended, unless err says that it could not. A run that was in
+// another state by now is no error.
+func (c *Closer) ended(err error, to *endedRuns, id pump.RunID, what string, attrs ...any) error {
+	if errors.Is(err, pump.ErrRunState) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
 	c.changed.Store(true)
+	c.log.Debug(what, append(attrs, "run", id.String())...)
 	c.told.mu.Lock()
 	defer c.told.mu.Unlock()
 	if to.n++; to.n == 1 {
 		to.first = id
 	}
+	return nil
 }
 
 // tell logs what ended since it last did: at once if that is a while ago.

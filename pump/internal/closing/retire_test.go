@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/coordination"
@@ -37,9 +38,7 @@ func TestOldClaimsAreRemovedUntilNoneIsLeft(t *testing.T) {
 		left := func() (n int) {
 			for part := range workload.ClaimParts {
 				for _, err := range table.Query(t.Context(), storage.Query{Partition: workload.ClaimsPartition("work", part)}) {
-					if err != nil {
-						t.Fatal(err)
-					}
+					proof.Must(t, err)
 					n++
 				}
 			}
@@ -87,9 +86,7 @@ func TestOldKeysOfPostsAreRemoved(t *testing.T) {
 		set.SetValues(queues.Values{Retention: 7 * 24 * time.Hour})
 		c := &Closer{workload: "work", queues: set}
 		for range workload.ClaimParts + workload.KeyParts {
-			if err := c.retireClaims(t.Context(), time.Now().Add(-c.retain())); err != nil {
-				t.Fatal(err)
-			}
+			proof.Must(t, c.retireClaims(t.Context(), time.Now().Add(-c.retain())))
 		}
 		if n := len(keysLeft(t, table)); n != 15 {
 			t.Errorf("%d keys are left, want 15", n)
@@ -101,9 +98,7 @@ func keysLeft(t *testing.T, table storage.Table) (left []storage.Entity) {
 	t.Helper()
 	for part := range workload.KeyParts {
 		for e, err := range table.Query(t.Context(), storage.Query{Partition: workload.KeysPartition("work", part)}) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			proof.Must(t, err)
 			left = append(left, e)
 		}
 	}

@@ -2,10 +2,8 @@ package closing
 
 import (
 	"context"
-	"errors"
 	"time"
 
-	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
@@ -56,17 +54,9 @@ func (c *Closer) endUnproven(ctx context.Context, l *workload.LiveRun, k *observ
 		}
 		note = "tasks of it were not recorded as done within the retention"
 	}
-	switch err := c.Runs.OverSealed(ctx, l.ID, note); {
-	case errors.Is(err, pump.ErrRunState):
-		return nil
-	case err != nil:
-		return err
-	}
-	c.ended(&c.told.unproven, l.ID)
-	c.log.Debug("a sealed run has ended that is not proven to be done", "run", l.ID.String(),
-		"tasks", l.Tasks, "done", k.sum.Done, "quarantined", k.sum.Quarantined,
-		"handled", k.tally.Handled)
-	return nil
+	return c.ended(c.Runs.OverSealed(ctx, l.ID, note), &c.told.unproven, l.ID,
+		"a sealed run has ended that is not proven to be done", "tasks", l.Tasks, "done", k.sum.Done,
+		"quarantined", k.sum.Quarantined, "handled", k.tally.Handled)
 }
 
 // isOld reports whether a run's row has not changed for the retention, by the server's clock, and

@@ -20,8 +20,9 @@ const (
 	Over    // see Ended
 	Dropped // see Ended
 	Absent  // the run has no row
-	// Unread: its row could not be read. Only LookSince says so.
+	// Unread: its row could not be read. Damaged: nor will it be soon. Only LookSince says so.
 	Unread
+	Damaged // see Unread
 )
 
 // VerdictOf is what a run's row says about its messages.

@@ -175,15 +175,15 @@ func (m *Member) takesSegments() bool {
 // incarnation. The incarnation of a member with an unreadable row is not known, so the member keeps
 // what is in its name.
 func (v *View) alive(owner Owner) int {
-	i := v.index(owner.Instance)
+	i := v.Index(owner.Instance)
 	if i < 0 || v.Members[i].Err == nil && v.Members[i].Incarnation != owner.Incarnation {
 		return -1
 	}
 	return i
 }
 
-// index finds a member by its name.
-func (v *View) index(instance string) int {
+// Index finds a member by its name; -1: there is none.
+func (v *View) Index(instance string) int {
 	i, ok := slices.BinarySearchFunc(v.Members, instance, func(m Member, name string) int {
 		return strings.Compare(m.Instance, name)
 	})

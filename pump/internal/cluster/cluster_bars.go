@@ -60,7 +60,7 @@ func (v *View) unreadable() [][]bool {
 		var bars []int
 		vouched := false
 		for i, name := range v.candidates {
-			m := &v.Members[v.index(name)]
+			m := &v.Members[v.Index(name)]
 			if names(m.Cannot, sh.Account) {
 				bars = append(bars, i)
 			} else {

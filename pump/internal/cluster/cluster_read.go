@@ -37,7 +37,7 @@ func LoadView(ctx context.Context, t storage.Table, workloadName string) (*View,
 	ctx, cancel := context.WithTimeout(ctx, row.Patience)
 	defer cancel()
 	r := viewReader{table: t, workload: workloadName, timeout: row.RequestTimeout}
-	v, err := r.mustRead(ctx)
+	v, _, err := r.mustRead(ctx)
 	if row.NoTable(err) {
 		err = pump.ErrNoWorkload // nor is there a table
 	}
@@ -54,24 +54,15 @@ type viewReader struct {
 	timeout  time.Duration
 }
 
-// mustRead reads a first view for as long as that may succeed.
-func (r viewReader) mustRead(ctx context.Context) (*View, error) {
-	v, _, err := r.mustReadRows(ctx)
-	return v, err
-}
-
-// mustReadRows is MustRead, and gives the rows too.
-func (r viewReader) mustReadRows(ctx context.Context) (*View, []storage.Entity, error) {
-	for attempt := 1; ; attempt++ {
-		v, rows, err := r.readRows(ctx, nil)
-		if err == nil || ctx.Err() != nil || !row.MayRetry(err) {
-			return v, rows, err
+// mustRead reads a first view, and its rows, for as long as that may succeed.
+func (r viewReader) mustRead(ctx context.Context) (v *View, rows []storage.Entity, err error) {
+	err = row.Retry(ctx, r.table, r.workload+"/view", r.timeout/5, func() error {
+		if err == nil || ctx.Err() == nil { // else err says more than that the context ended
+			v, rows, err = r.readRows(ctx, nil)
 		}
-		row.DrawOf(r.table).Pause(ctx, r.workload+"/view", attempt, r.timeout/5, err)
-		if ctx.Err() != nil {
-			return nil, nil, err
-		}
-	}
+		return err
+	})
+	return v, rows, err
 }
 
 // readRows asks once, after before was read, which is nil for the first time.
@@ -222,7 +213,7 @@ func (r viewReader) readMembers(v, before *View, rows []storage.Entity) {
 			continue
 		}
 		var was row.Version[memberRow]
-		if i := before.index(instance); i >= 0 && before.Members[i].Err == nil {
+		if i := before.Index(instance); i >= 0 && before.Members[i].Err == nil {
 			was = before.present[i]
 		}
 		now, err := parsed(memberRowOf(r.table, r.workload, instance, r.timeout), e, v, was)

@@ -102,7 +102,7 @@ func TestAnEntryThatNamesAMemberWhoDoesNotHoldItIsAdoptedOrReleased(t *testing.T
 		c.join("b")
 		v := c.settle(5 * time.Second)
 		time.Sleep(20 * time.Second)
-		me := v.Members[v.index("a")]
+		me := v.Members[v.Index("a")]
 		var own, others uint32
 		for s := range uint32(64) {
 			if m, _ := v.OwnerOf(s); m.Instance == "a" {
@@ -270,7 +270,7 @@ func TestAMemberWhoseRowCannotBeReadIsEvictedWhenItIsSilentAndItsSegmentsAreClai
 				d := c.join("d")
 				time.Sleep(20 * time.Second)
 				early := c.load()
-				if i := early.index("a"); i < 0 || early.Members[i].Err == nil || !strings.Contains(fmt.Sprint(early.Damaged), "present.a") {
+				if i := early.Index("a"); i < 0 || early.Members[i].Err == nil || !strings.Contains(fmt.Sprint(early.Damaged), "present.a") {
 					t.Fatalf("a is %v, damaged %v", i, early.Damaged)
 				}
 				if b.trusted()+d.trusted() != 32 {
@@ -278,8 +278,8 @@ func TestAMemberWhoseRowCannotBeReadIsEvictedWhenItIsSilentAndItsSegmentsAreClai
 				}
 				time.Sleep(40 * time.Second)
 				after := c.load()
-				if after.index("a") >= 0 || b.trusted()+d.trusted() != 64 {
-					t.Errorf("a is at %d, b trusts %d, d trusts %d", after.index("a"), b.trusted(), d.trusted())
+				if after.Index("a") >= 0 || b.trusted()+d.trusted() != 64 {
+					t.Errorf("a is at %d, b trusts %d, d trusts %d", after.Index("a"), b.trusted(), d.trusted())
 				}
 				if !strings.Contains(c.logged(), "city/present.a") {
 					t.Error("the log does not name the row")
@@ -302,16 +302,16 @@ func TestAMemberOfANewerFormatLivesWhileItBeatsAndForItsOwnLease(t *testing.T) {
 			time.Sleep(5 * time.Second)
 			c.spoil("present.a", "News", int64(beat))
 		}
-		if v := c.load(); v.index("a") < 0 || b.trusted() != 32 {
-			t.Fatalf("after five minutes of beats a is at %d, b trusts %d", v.index("a"), b.trusted())
+		if v := c.load(); v.Index("a") < 0 || b.trusted() != 32 {
+			t.Fatalf("after five minutes of beats a is at %d, b trusts %d", v.Index("a"), b.trusted())
 		}
 		time.Sleep(100 * time.Second)
-		if v := c.load(); v.index("a") < 0 || b.trusted() != 32 {
-			t.Fatalf("within its own lease a is at %d, b trusts %d", v.index("a"), b.trusted())
+		if v := c.load(); v.Index("a") < 0 || b.trusted() != 32 {
+			t.Fatalf("within its own lease a is at %d, b trusts %d", v.Index("a"), b.trusted())
 		}
 		time.Sleep(time.Minute)
-		if v := c.load(); v.index("a") >= 0 || b.trusted() != 64 {
-			t.Fatalf("after its own lease a is at %d, b trusts %d", v.index("a"), b.trusted())
+		if v := c.load(); v.Index("a") >= 0 || b.trusted() != 64 {
+			t.Fatalf("after its own lease a is at %d, b trusts %d", v.Index("a"), b.trusted())
 		}
 	})
 }

@@ -240,13 +240,10 @@ func (p *Presence) newIncarnation() string {
 func (p *Presence) SetTimes(beat, lease time.Duration) {
 	t := row.Times{Beat: beat, Lease: lease, Margin: marginOf(lease)}
 	p.mu.Lock()
-	news := p.wants != t && t.Check() == nil
-	if news {
+	defer p.mu.Unlock()
+	if p.wants != t && t.Check() == nil {
 		p.wants, p.speak = t, true
-	}
-	p.mu.Unlock()
-	if news {
-		p.poke()
+		waits.Signal(p.wake)
 	}
 }
 
@@ -280,9 +277,9 @@ func (p *Presence) View() *View { return p.view.Load() }
 // look.
 func (p *Presence) Look() {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.speak, p.look = true, true
-	p.mu.Unlock()
-	p.poke()
+	waits.Signal(p.wake)
 }
 
 // Raise says that a hold of this segment is useless unless its epoch is greater than above, because
@@ -292,14 +289,10 @@ func (p *Presence) Look() {
 // another has the segment, nothing happens.
 func (p *Presence) Raise(segment uint32, above uint64) {
 	p.mu.Lock()
-	news := int(segment) < len(p.above) && p.above[segment] < above
-	if news {
-		p.above[segment] = above
-		p.look = true
-	}
-	p.mu.Unlock()
-	if news {
-		p.poke()
+	defer p.mu.Unlock()
+	if int(segment) < len(p.above) && p.above[segment] < above {
+		p.above[segment], p.look = above, true
+		waits.Signal(p.wake)
 	}
 }
 
@@ -307,19 +300,11 @@ func (p *Presence) Raise(segment uint32, above uint64) {
 // asked again at once.
 func (p *Presence) Settle(segment uint32) {
 	p.mu.Lock()
-	drains := int(segment) < len(p.holds) && p.holds[segment] != nil &&
-		!p.holds[segment].draining.IsZero()
-	p.look = p.look || drains
-	p.mu.Unlock()
-	if drains {
-		p.poke()
-	}
-}
-
-func (p *Presence) poke() {
-	select {
-	case p.wake <- struct{}{}:
-	default: // the loop has not looked since the last one
+	defer p.mu.Unlock()
+	if int(segment) < len(p.holds) && p.holds[segment] != nil &&
+		!p.holds[segment].draining.IsZero() {
+		p.look = true
+		waits.Signal(p.wake)
 	}
 }
 
@@ -374,7 +359,7 @@ func (p *Presence) Leave(ctx context.Context) {
 	p.mu.Unlock()
 	if first {
 		p.drainAll() // at once, even while the loop waits
-		p.poke()
+		waits.Signal(p.wake)
 		<-p.done
 		return
 	}

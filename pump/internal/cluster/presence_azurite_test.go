@@ -52,7 +52,7 @@ func TestOnAzuriteMembersJoinHandOverLeaveAndAreEvicted(t *testing.T) {
 	until("alone", func(v *View) bool { return shares(v) == "a:1024" })
 	b := join("b")
 	v := until("together", func(v *View) bool { return shares(v) == "a:512 b:512" })
-	if m := v.Members[v.index("b")]; m.Demand["cluster"] != 1.5 || m.Accounts[0] != "cluster" || m.Beat.IsZero() {
+	if m := v.Members[v.Index("b")]; m.Demand["cluster"] != 1.5 || m.Accounts[0] != "cluster" || m.Beat.IsZero() {
 		t.Errorf("b says %+v", m)
 	}
 	a.Leave(ctx)
@@ -62,7 +62,7 @@ func TestOnAzuriteMembersJoinHandOverLeaveAndAreEvicted(t *testing.T) {
 	b.cancel()
 	<-b.done
 	c := join("c")
-	v = until("b is dead", func(v *View) bool { return shares(v) == "c:1024" && v.index("b") < 0 })
+	v = until("b is dead", func(v *View) bool { return shares(v) == "c:1024" && v.Index("b") < 0 })
 	if v.Owners[0].Epoch < 2 {
 		t.Errorf("epoch %d", v.Owners[0].Epoch)
 	}
@@ -73,7 +73,7 @@ func TestOnAzuriteMembersJoinHandOverLeaveAndAreEvicted(t *testing.T) {
 		t.Errorf("marks %v, %v", v.Spills, err)
 	}
 	// The row is taken away from under it: it joins as another incarnation.
-	was := v.Members[v.index("c")].Incarnation
+	was := v.Members[v.Index("c")].Incarnation
 	if _, err := table.Write(ctx, storage.Write{Mode: storage.Remove, Entity: storage.Entity{Partition: "city", Row: "present.c"}}); err != nil {
 		t.Fatal(err)
 	}

@@ -56,7 +56,7 @@ func TestOfManyMembersOneThatStopsOrDiesIsMissedByThoseWhomItConcerns(t *testing
 		if took := time.Since(begun); took > 2*time.Second {
 			t.Errorf("leaving took %v", took)
 		}
-		if v := c.settle(5 * time.Second); v.index("m30") >= 0 {
+		if v := c.settle(5 * time.Second); v.Index("m30") >= 0 {
 			t.Error("the row of the one that left is there")
 		}
 		time.Sleep(time.Minute)
@@ -121,7 +121,7 @@ func TestAnEvictedMemberLeavesThoughItsNameIsAnothersNow(t *testing.T) {
 		heal := c.isolate("a")
 		v := c.load()
 		r := memberRowOf(c.table("operator"), "city", "a", time.Second)
-		must(t, r.TryRemove(t.Context(), v.present[v.index("a")]))
+		must(t, r.TryRemove(t.Context(), v.present[v.Index("a")]))
 		w, err := workload.Load(t.Context(), c.table("twin"), "city")
 		must(t, err)
 		twin, err := Join(t.Context(), w, Options{Instance: "a", Role: RoleProcessor})
@@ -135,8 +135,8 @@ func TestAnEvictedMemberLeavesThoughItsNameIsAnothersNow(t *testing.T) {
 		if took := time.Since(begun); took > 15*time.Second {
 			t.Errorf("it took %v", took)
 		}
-		if v := c.load(); v.index("a") < 0 || len(a.held()) > 0 {
-			t.Errorf("the twin is at %d, the one that left holds %d", v.index("a"), len(a.held()))
+		if v := c.load(); v.Index("a") < 0 || len(a.held()) > 0 {
+			t.Errorf("the twin is at %d, the one that left holds %d", v.Index("a"), len(a.held()))
 		}
 		twin.Leave(ctx)
 	})

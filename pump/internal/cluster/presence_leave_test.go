@@ -30,7 +30,7 @@ func TestLeaveHandsOverAtOnceAndRemovesTheRow(t *testing.T) {
 			}
 		}
 		v := c.settle(2 * time.Second)
-		if got := shares(v); got != "b:64" || v.index("a") >= 0 {
+		if got := shares(v); got != "b:64" || v.Index("a") >= 0 {
 			t.Errorf("shares %s, members %d", got, len(v.Members))
 		}
 		a.Leave(t.Context()) // once more is nothing
@@ -107,7 +107,7 @@ func TestAJoinGivenUpOnTheWayLeavesNoRow(t *testing.T) {
 		if _, err := Join(ctx, w, o); err == nil || ctx.Err() == nil {
 			t.Fatalf("joining: %v", err)
 		}
-		if v := c.load(); v.index("a") >= 0 {
+		if v := c.load(); v.Index("a") >= 0 {
 			t.Error("its row is there")
 		}
 	})

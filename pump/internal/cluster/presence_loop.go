@@ -302,7 +302,7 @@ func (p *Presence) sees(at time.Time, beats int) {
 
 // shown reports whether a view shows this member as it is.
 func (p *Presence) shown(v *View) bool {
-	i := v.index(p.options.Instance)
+	i := v.Index(p.options.Instance)
 	return i >= 0 && v.Members[i].Err == nil &&
 		v.Members[i].Incarnation == p.loop.self.Value.Incarnation
 }

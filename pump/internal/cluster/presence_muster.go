@@ -246,7 +246,7 @@ func (p *Presence) firstView(ctx context.Context) (*View, error) {
 			return v, err
 		}
 	}
-	v, rows, err := p.reader.mustReadRows(ctx)
+	v, rows, err := p.reader.mustRead(ctx)
 	if err == nil && !mustered && p.loop.observer.large(v) {
 		p.writeMuster(v, rows) // for the next new members: the watchers may not know their role yet
 	}

@@ -126,7 +126,7 @@ func TestAMusterThatIsBadIsNoNews(t *testing.T) {
 					return w
 				})
 				c.join("late")
-				if v := c.settle(2 * time.Minute); v.index("late") < 0 {
+				if v := c.settle(2 * time.Minute); v.Index("late") < 0 {
 					t.Error("the one that came late is not there")
 				}
 				time.Sleep(time.Minute)

@@ -48,7 +48,7 @@ func TestTheDeadAreEvictedAndTheirSegmentsTakenOver(t *testing.T) {
 		time.Sleep(time.Minute)
 		cut := c.sim.Inject(azsim.Rule{Instance: "a", Fault: azsim.HangBefore})
 		died := time.Now()
-		for b.View().index("a") >= 0 {
+		for b.View().Index("a") >= 0 {
 			time.Sleep(10 * time.Millisecond)
 		}
 		if after := time.Since(died); after < 18*time.Second || after > 30*time.Second {
@@ -216,7 +216,7 @@ func TestAZombieFindsItselfEvictedAndComesBackAsAnother(t *testing.T) {
 		c.options = func(o *Options) { o.BestEffort = true }
 		a, b := c.join("a"), c.join("b")
 		v := c.settle(10 * time.Second)
-		was := v.Members[v.index("a")].Incarnation
+		was := v.Members[v.Index("a")].Incarnation
 		holds := a.held()
 		heal := c.isolate("a")
 		time.Sleep(40 * time.Second)
@@ -231,7 +231,7 @@ func TestAZombieFindsItselfEvictedAndComesBackAsAnother(t *testing.T) {
 				t.Fatalf("segment %d: %v", h.Segment, context.Cause(h.Context()))
 			}
 		}
-		if now := v.Members[v.index("a")].Incarnation; now == was || shares(v) != "a:32 b:32" {
+		if now := v.Members[v.Index("a")].Incarnation; now == was || shares(v) != "a:32 b:32" {
 			t.Errorf("incarnation %s after %s, shares %s", now, was, shares(v))
 		}
 	})
@@ -249,7 +249,7 @@ func TestWithinItsLeaseAndMarginNobodyIsEvicted(t *testing.T) {
 			time.Sleep(8 * time.Second)
 		}
 		after := c.settle(10 * time.Second)
-		if i := after.index("a"); i < 0 || after.Members[i].Incarnation != before.Members[before.index("a")].Incarnation {
+		if i := after.Index("a"); i < 0 || after.Members[i].Incarnation != before.Members[before.Index("a")].Incarnation {
 			t.Error("a was evicted")
 		}
 	})
@@ -262,11 +262,11 @@ func TestAMemberWithLongerTimesIsGivenThem(t *testing.T) {
 		c.settle(30 * time.Second)
 		c.isolate("a")
 		time.Sleep(110 * time.Second)
-		if b.View().index("a") < 0 {
+		if b.View().Index("a") < 0 {
 			t.Error("evicted by the observer's shorter lease")
 		}
 		time.Sleep(time.Minute)
-		if b.View().index("a") >= 0 {
+		if b.View().Index("a") >= 0 {
 			t.Error("never evicted")
 		}
 	})
@@ -284,7 +284,7 @@ func TestTimeWithoutReadsIsNoSilence(t *testing.T) {
 		time.Sleep(time.Minute)
 		healB()
 		healed := time.Now()
-		for b.View().index("a") >= 0 {
+		for b.View().Index("a") >= 0 {
 			time.Sleep(100 * time.Millisecond)
 		}
 		if after := time.Since(healed); after < 23*time.Second || after > 30*time.Second {

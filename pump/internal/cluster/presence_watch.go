@@ -272,7 +272,7 @@ func (o *observer) watchers(v *View) []string {
 // mustering are, in order, the members that can write a muster: they have read the cluster.
 func (o *observer) mustering(v *View) []string {
 	return slices.DeleteFunc(o.order(v), func(name string) bool {
-		return !v.present[v.index(name)].Value.musters
+		return !v.present[v.Index(name)].Value.musters
 	})
 }
 

@@ -6,12 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/internal/logs"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/failure"
@@ -168,7 +168,7 @@ func MayJoinLater(err error, at failure.Stake) bool {
 
 func (m *Member) presenceOptions() cluster.Options {
 	return cluster.Options{
-		Instance: m.cfg.Instance, Host: nudging.HostName(), Version: Version(),
+		Instance: m.cfg.Instance, Host: nudging.HostName(), Version: logs.Revision(),
 		Role: m.o.Role, Beat: m.o.Beat, Lease: m.o.Lease, Grace: m.o.Grace,
 		Report: m.report, InHand: m.o.InHand, HandOver: m.o.HandOver, Drain: m.o.Drain,
 		Nudge: m.nudgeMembers, Log: m.cfg.Log,
@@ -403,23 +403,6 @@ func (m *Member) NudgeOwner(s *queues.Queue, segment uint32) {
 		m.Nudges.NudgeOwner(v, m.cfg.Instance, s.String(), segment)
 	}
 }
-
-// Version is the module's version, or the commit that was built.
-var Version = sync.OnceValue(func() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return ""
-	}
-	if v := info.Main.Version; v != "" && v != "(devel)" {
-		return v
-	}
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" {
-			return s.Value[:min(12, len(s.Value))]
-		}
-	}
-	return "devel"
-})
 
 // DefaultBeat is how often a member writes its row, if the options say nothing.
 const DefaultBeat = 5 * time.Second

@@ -118,7 +118,8 @@ const testBeat = 5 * time.Second // the default
 
 // target is the process's share of the account.
 func (s *sharer) target() float64 {
-	return s.queues.Account(s.queues.Names()[0]).Budget.Show("", "").Target
+	_, target := s.queues.Account(s.queues.Names()[0]).Budget.At(time.Now())
+	return target
 }
 
 func TestP81ProcessesOnOneAccountShareItAndAdaptWithinABeat(t *testing.T) {
@@ -256,7 +257,7 @@ func TestALonelyProcessHasItsWholeBudgetAtOnce(t *testing.T) {
 			after, err := f.Queue("accounta", "work-01")
 			proof.Must(t, err)
 			if f.Account("accounta").Budget.Rate() != 20_000 || before.Budget.Rate() != 2_000 || after.Budget.Rate() != 2_000 {
-				t.Errorf("%s: %+v", role, f.Account("accounta").Budget.Show("accounta", ""))
+				t.Errorf("%s: the demand is %v", role, f.Account("accounta").Budget.Demand())
 			}
 			m.Leave(t.Context())
 			m.Leave(t.Context()) // is one too many, and does no harm

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 )
 
 // State is this process's place in the cluster. The member may be nil: it has not joined.
@@ -55,4 +56,12 @@ func (m *Member) Loop() pump.LoopState {
 		}
 	}
 	return pump.LoopState{Name: name}
+}
+
+// OfLoop is the state of a loop by its counter.
+func OfLoop(name string, c *waits.Counter, most time.Duration) pump.LoopState {
+	if !c.Running() {
+		most = 0
+	}
+	return pump.LoopState{Name: name, Rounds: c.Count(), Most: most}
 }

@@ -7,6 +7,8 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 func TestAPageOfAnotherProcessIsReadAndNothingElse(t *testing.T) {
@@ -60,9 +62,7 @@ func TestAPageOfAnotherProcessIsReadAndNothingElse(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	proof.Must(t, err)
 	_ = closed.Close()
 	if _, err := c.Get(t.Context(), closed.Addr().String(), "/healthz", true); err == nil {
 		t.Error("a closed port answers")

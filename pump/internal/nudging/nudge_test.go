@@ -20,6 +20,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/testkit"
 	"github.com/queuepump/queuepump/pump/nudge"
@@ -49,9 +50,7 @@ func TestP82ANudgeReachesTheProcessThatItIsFor(t *testing.T) {
 		{Instance: "p1"},
 	} {
 		l, err := send(n)
-		if err != nil {
-			t.Fatal(err)
-		}
+		proof.Must(t, err)
 		if !slices.Equal(l, []pump.Nudge{n}) {
 			t.Errorf("sent %+v, got %+v", n, l)
 		}
@@ -171,9 +170,7 @@ func TestANudgeDoesNotReachALoopbackPortOnAnotherMachinesWord(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
 	defer srv.Close()
 	_, port, err := net.SplitHostPort(srv.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	proof.Must(t, err)
 	for _, host := range []string{"127.0.0.1", "localhost", "0.0.0.0"} { // a name is judged by what it resolves to
 		if err := NewClient().send(t.Context(), pump.Nudge{Address: net.JoinHostPort(host, port), Instance: "p1"}); err == nil {
 			t.Errorf("%s was reached", host)

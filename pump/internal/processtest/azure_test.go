@@ -67,9 +67,11 @@ func (r *trialReport) different() (checks []string) {
 	return checks
 }
 
-// pumped reports whether the pump has lost nothing, and counted each task once though it was killed.
+// pumped reports whether the pump has lost nothing, counted each task once though it was killed, and
+// kept each result.
 func (r *trialReport) pumped() bool {
-	return strings.Contains(r.text("The whole pump"), ": 0 lost,") && strings.Contains(r.text("kill -9"), "each exactly once")
+	return strings.Contains(r.text("The whole pump"), ": 0 lost,") && strings.Contains(r.text("kill -9"), "each exactly once") &&
+		strings.Contains(r.text("Results"), ": 0 results are missing, 0 are there twice")
 }
 
 // unanswered is how many requests had no answer: on a busy machine some do not arrive in time.
@@ -130,12 +132,12 @@ func readTrial(t *testing.T, dir string, keys ...string) (r trialReport) {
 }
 
 // startShortTrial leaves out what takes long: the limits, and most of the tasks.
-func startShortTrial(t *testing.T, dir string, connections []string) *process {
+func startShortTrial(t *testing.T, dir string, connections []string, without string) *process {
 	t.Helper()
 	if *azureFull {
 		return startTrial(t, dir, connections, "")
 	}
-	return startTrial(t, dir, connections, "limits", "-tasks", "400")
+	return startTrial(t, dir, connections, without, "-tasks", "400")
 }
 
 func (w *world) connections() (list []string) {
@@ -169,7 +171,7 @@ func TestTheTrialOfAccountsFindsTheSimulatorToBeAsItIs(t *testing.T) {
 		limits = azsim.PublishedLimits()
 	}
 	w := newWorldOf(t, azsim.Config{Limits: limits}, 2, 2)
-	p := startShortTrial(t, w.path("trial"), w.connections())
+	p := startShortTrial(t, w.path("trial"), w.connections(), "limits,refusals")
 	t.Cleanup(func() {
 		if text, err := os.ReadFile(filepath.Join(w.path("trial"), "report.md")); t.Failed() && err == nil {
 			t.Logf("%s", text)
@@ -207,7 +209,7 @@ func TestTheTrialOfAccountsFindsHowAzuriteDiffers(t *testing.T) {
 	server := storagetest.StartAzurite(t, "one", "two")
 	dir := t.TempDir()
 	connections := []string{server.ConnectionString("one"), server.ConnectionString("two")}
-	p := startShortTrial(t, dir, connections)
+	p := startShortTrial(t, dir, connections, "limits")
 	if *azureFull { // Azurite is slow under load
 		select {
 		case <-p.done:
@@ -218,7 +220,7 @@ func TestTheTrialOfAccountsFindsHowAzuriteDiffers(t *testing.T) {
 		t.Errorf("exit status %d", code)
 	}
 	r := readTrial(t, dir)
-	if r.Same || len(r.Left) > 0 || !r.pumped() {
+	if r.Same || len(r.Left) > 0 || !r.pumped() || !strings.Contains(r.text("Refusals"), "each exactly once") {
 		t.Errorf("%+v", r)
 	}
 	want := []string{
@@ -265,7 +267,7 @@ func TestTheTrialOfAccountsRemovesWhatItMade(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 2, 2)
 	begin := func() *process {
-		return startTrial(t, w.path("trial"), w.connections(), "conformance|rules|limits|figures|pump")
+		return startTrial(t, w.path("trial"), w.connections(), "conformance|rules|limits|figures|pump|blobs|refusals")
 	}
 	started := func() int64 { return w.sim.Stats().Count("", "PutMessage") }
 	interrupt := begin()
@@ -287,7 +289,7 @@ func TestTheTrialOfAccountsRemovesWhatItMade(t *testing.T) {
 	kill.until("it sends", func() bool { return started() > before+5 })
 	kill.kill()
 	// Its binaries end with it: nothing more arrives after those requests that were under way.
-	next := startTrial(t, w.path("next"), w.connections(), "conformance|rules|limits|pump|kill", "-older", "1ms")
+	next := startTrial(t, w.path("next"), w.connections(), "conformance|rules|limits|pump|kill|blobs|refusals", "-older", "1ms")
 	next.succeeds()
 	if r := readTrial(t, w.path("next")); r.Earlier < 6 || len(r.Left) > 0 {
 		t.Errorf("%+v", r)

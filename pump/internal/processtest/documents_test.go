@@ -15,9 +15,8 @@ import (
 // untyped are the blocks of commands in README.md and docs/ that no test types as they stand, each
 // by its document and the beginning of its first line, with the reason.
 var untyped = map[string]string{
-	"README.md: git clone": "needs the network and a minute; " +
-		"TestThePumpIsTried is make run on a small tree",
-	"README.md: make build":               "TestMain builds the same binaries",
+	"README.md: git clone":                "needs the network and a minute; TestMain builds the same binaries",
+	"README.md: curl -LO":                 "needs the network; TestArchivesHoldWhatIsListed reads archives",
 	"CONTRIBUTING.md: make build":         "TestMain builds the same binaries; the rest is make test",
 	"README.md: make deb":                 "minutes; make first-hour types it",
 	"README.md: sudo apt":                 "needs root and systemd; make first-hour types it",
@@ -65,6 +64,7 @@ var untyped = map[string]string{
 		"runs it on simulated accounts",
 	"docs/testing.md: CGO_ENABLED=0 go test": "needs the source tree, and Azure; " +
 		"TestTheTrialOfAccountsFindsTheSimulatorToBeAsItIs makes and runs the same binary",
+	"docs/testing.md: loadtest run scale-out": "two minutes; the tests of loadtest/scenario play it",
 	"docs/testing.md: loadtest report": "shows files of load tests of another day; " +
 		"the tests of loadtest/report do",
 }
@@ -72,6 +72,7 @@ var untyped = map[string]string{
 // prepared are the blocks that need something else than a workload with tasks.
 var prepared = map[string]func(*desk){
 	"README.md: seq 10000":                     func(*desk) {},
+	"README.md: seq 200000":                    unpacked,
 	"docs/processor.md: $ cat orders.jsonl":    func(d *desk) { d.serve() },
 	"docs/operations.md: distributor run":      once,
 	"docs/operations.md: distributor accounts": emptied,
@@ -95,6 +96,13 @@ func once(d *desk) {
 func emptied(d *desk) {
 	sentTo(d)
 	d.start("processor", "run", "--discard", "--until-idle", "1s").succeeds()
+}
+
+// unpacked is the folder of an archive.
+func unpacked(d *desk) {
+	for _, name := range []string{"distributor", "processor", "loadtest"} {
+		must(d.t, os.Symlink(filepath.Join(bin, name), d.path(name)))
+	}
 }
 
 // message is the text of one that a file pins.

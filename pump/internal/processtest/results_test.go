@@ -130,7 +130,7 @@ func requireResults(t *testing.T, w *world, run string, n int) {
 	if len(have) != n || read.Results != uint64(n) || lines.Err() != nil {
 		t.Errorf("%d of %d tasks have a result: %+v", len(have), n, read)
 	}
-	if memory > 64<<10 {
+	if memory > 64<<10 && !raceEnabled { // the race detector keeps several bytes for each in use
 		t.Errorf("reading took %d MiB", memory>>10)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 // let has a brake let through what an endpoint of a rate would, for a while.
@@ -64,9 +66,7 @@ func TestABrakeIsNeverQuiteShut(t *testing.T) {
 		b := NewBrake(256, l.through)
 		began := time.Now()
 		for n := 0; time.Since(began) < time.Hour; n++ {
-			if err := b.Spend(t.Context(), 1); err != nil {
-				t.Fatal(err)
-			}
+			proof.Must(t, b.Spend(t.Context(), 1))
 			b.Refused(time.Now(), true)
 			b.Grow(time.Now())
 			if n > 4000 { // about one a second

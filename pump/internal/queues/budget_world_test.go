@@ -208,7 +208,7 @@ func TestAThrottleCutsTheBudgetThatItIsAbout(t *testing.T) {
 					b    *queues.Budget
 					cut  bool
 				}{{"first queue", qs[0].Budget, c.first}, {"second queue", qs[1].Budget, c.second}, {"account", a.Budget, c.shared}} {
-					if s := b.b.Show("", ""); s.Rate < s.Target != b.cut {
+					if rate, target := b.b.At(time.Now()); rate < target != b.cut {
 						cut := !b.cut
 						t.Errorf("the budget of the %s: cut %v, want %v", b.name, cut, b.cut)
 					}

@@ -2,10 +2,7 @@ package queues
 
 import (
 	"context"
-	"errors"
 	"fmt"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/internal/workload"
@@ -21,28 +18,21 @@ func (f *Set) CountAll(ctx context.Context, name string) (messages int64, err er
 		return 0, err
 	}
 	counts := make([]int64, len(w.Map.Shards))
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(AtOnce)
-	for n, s := range w.Map.Shards {
+	err = Each(ctx, w.Map.Shards, func(ctx context.Context, n int, s shardmap.Shard) error {
 		if s.State == shardmap.Foreign {
-			continue
+			return nil
 		}
 		queue, err := f.Queue(s.Account, s.Queue)
 		if err != nil {
-			return 0, errors.Join(err, g.Wait())
+			return err
 		}
-		g.Go(func() error {
-			err := waits.Within(ctx, func(ctx context.Context) (err error) {
-				counts[n], err = queue.Queue.Count(ctx)
-				return err
-			})
-			if err != nil && !NotThere(err) {
-				return fmt.Errorf("queue %s: %w", queue, err)
-			}
-			return nil
-		})
-	}
-	if err := g.Wait(); err != nil {
+		counts[n], err = waits.Get(ctx, queue.Queue.Count)
+		if err != nil && !NotThere(err) {
+			return fmt.Errorf("queue %s: %w", queue, err)
+		}
+		return nil
+	})
+	if err != nil {
 		return 0, err
 	}
 	for _, n := range counts {

@@ -113,32 +113,9 @@ func (b *Budget) Expect() {
 	b.use.since, b.use.spent, b.use.waited, b.use.measured, b.use.guess = time.Now(), 0, 0, 0, b.Limit
 }
 
-// Show is the budget as others see it.
-func (b *Budget) Show(account, queue string) BudgetState {
+// Used is the part of the limit that this process would spend as of its last beat, at most 1.
+func (b *Budget) Used() float64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	s := BudgetState{
-		Account: account,
-		Queue:   queue,
-		Limit:   b.Limit,
-		Target:  b.target,
-		Rate:    b.rateAt(time.Now()),
-		Demand:  b.use.demand(),
-	}
-	for _, w := range b.waiting {
-		s.Waiting += len(w)
-	}
-	return s
-}
-
-// BudgetState is what a process may spend on one account or queue, in messages a second.
-type BudgetState struct {
-	Account string  `json:"account"`
-	Queue   string  `json:"queue,omitempty"` // empty: the account itself
-	Limit   float64 `json:"limit"`           // of all processes together, as configured
-	Target  float64 `json:"target"`          // this process's share of it
-	// what may be spent now: less than the target after a throttle
-	Rate    float64 `json:"rate"`
-	Demand  float64 `json:"demand"`  // what the process would spend, as of the last beat
-	Waiting int     `json:"waiting"` // requests that wait for it
+	return b.use.demand() / b.Limit
 }

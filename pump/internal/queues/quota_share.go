@@ -264,3 +264,13 @@ func allowed(me int, limit float64, now, before *portions) float64 {
 
 // inUse is what a member may be using of a limit, by either reading.
 func inUse(now, before portion) float64 { return min(max(now.share, before.share), now.want) }
+
+// Even shares out a limit by demands, as budgets are shared. Each share has a small floor. A share
+// exceeds its demand only if all demands are met. The rest is given out too.
+func Even(limit float64, demands []float64) []float64 {
+	claims := make([]claim, len(demands))
+	for i, d := range demands {
+		claims[i] = claim{floor: limit * FloorPart / float64(len(demands)), demand: d, weight: 1}
+	}
+	return divide(limit, claims)
+}

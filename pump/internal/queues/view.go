@@ -3,7 +3,6 @@ package queues
 import (
 	"cmp"
 	"slices"
-	"strings"
 
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/shardmap"
@@ -130,7 +129,7 @@ func (c *sharedView) bringers() (members []int) {
 		if s.State != shardmap.Foreign || reader == "" {
 			continue
 		}
-		if at := c.memberIndex(reader); !slices.Contains(members, at) {
+		if at := c.view.Index(reader); !slices.Contains(members, at) {
 			members = append(members, at)
 		}
 	}
@@ -145,7 +144,7 @@ func (c *sharedView) readers() [][]stake {
 	if v.Owners == nil { // shared: everybody reads everything
 		var all []stake
 		for _, name := range v.Processors() {
-			all = append(all, stake{member: c.memberIndex(name), segments: 1})
+			all = append(all, stake{member: c.view.Index(name), segments: 1})
 		}
 		for i := range out {
 			out[i] = all
@@ -168,7 +167,7 @@ func (c *sharedView) readers() [][]stake {
 		if !known {
 			at = -1
 			if _, ok := v.OwnerOf(uint32(s)); ok {
-				at = c.memberIndex(owner.Instance)
+				at = c.view.Index(owner.Instance)
 			}
 			alive[owner] = at
 		}
@@ -189,7 +188,7 @@ func (c *sharedView) readers() [][]stake {
 		if keeper == "" {
 			continue
 		}
-		at := c.memberIndex(keeper)
+		at := c.view.Index(keeper)
 		if !slices.ContainsFunc(out[i], func(s stake) bool { return s.member == at }) {
 			add(i, at, 1)
 		}
@@ -197,24 +196,11 @@ func (c *sharedView) readers() [][]stake {
 	return out
 }
 
-// memberIndex is the index of a member of the view.
-func (c *sharedView) memberIndex(instance string) int {
-	i, _ := slices.BinarySearchFunc(
-		c.view.Members, instance,
-		func(m cluster.Member, name string) int { return strings.Compare(m.Instance, name) },
-	)
-	return i
-}
-
 // partiesIn gives the parties with the demands of another view; those that it lacks are nil.
 func (c *sharedView) partiesIn(v *cluster.View) []*party {
 	out := make([]*party, len(c.parties))
 	for i, p := range c.parties {
-		j, ok := slices.BinarySearchFunc(
-			v.Members, p.name,
-			func(m cluster.Member, name string) int { return strings.Compare(m.Instance, name) },
-		)
-		if ok {
+		if j := v.Index(p.name); j >= 0 {
 			out[i] = &party{name: p.name, demand: v.Members[j].Demand}
 		}
 	}

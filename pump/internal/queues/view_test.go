@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/shardmap"
@@ -32,9 +33,7 @@ func crowd(t testing.TB, processors, distributors, accounts, queues int, demand 
 		}
 	}
 	m, err := shardmap.New(shardmap.DefaultSegments(len(shards)), shards)
-	if err != nil {
-		t.Fatal(err)
-	}
+	proof.Must(t, err)
 	v := &cluster.View{Workload: &workload.Workload{Name: "work", Map: m}, Read: time.Now()}
 	member := func(name string, role cluster.Role) {
 		v.Members = append(v.Members, cluster.Member{
@@ -176,9 +175,7 @@ func TestWhoReadsAForeignQueueHasAShareOfTheQueuesThatItPutsInto(t *testing.T) {
 	v := crowd(t, 4, 0, 2, 4, 5000)
 	foreign := shardmap.Shard{Account: "account000", Queue: "orders", State: shardmap.Foreign}
 	m, err := v.Workload.Map.Change(append(slices.Clone(v.Workload.Map.Shards), foreign))
-	if err != nil {
-		t.Fatal(err)
-	}
+	proof.Must(t, err)
 	v.Workload.Map = m
 	after := sharesIn(v, l)
 	reader := v.Sweeper(len(m.Shards) - 1)

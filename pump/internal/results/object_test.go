@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 var one, two = codec.RunID{1}, codec.RunID{2}
@@ -26,9 +27,7 @@ func TestAnObjectIsReadAsItWasMade(t *testing.T) {
 	var got []string
 	must := func(err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		proof.Must(t, err)
 	}
 	must(Read(o.Body(time.Unix(9, 0)), func(h *Header) error { head = h; return nil },
 		func(line []byte, noted bool) error {

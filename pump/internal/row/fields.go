@@ -27,6 +27,18 @@ const (
 // never overwritten: an operator has to look.
 var ErrCorrupt = errors.New("the row is damaged")
 
+// NewerFormat is a row that a newer version of this program has written. It is an [ErrCorrupt] too:
+// here it can neither be read nor be written over.
+type NewerFormat struct{ Format, Reads int64 }
+
+func (e *NewerFormat) Error() string {
+	return fmt.Sprintf("the row is of format %d, and this program reads %d; use a newer one",
+		e.Format, e.Reads)
+}
+
+// Is makes it an [ErrCorrupt].
+func (e *NewerFormat) Is(target error) bool { return target == ErrCorrupt }
+
 // Fields reads the properties of a row. A missing property is its zero value, because the service
 // drops nulls; a property of another type is an error, and so is a call of Fail. After the first
 // error all is zero.

@@ -145,17 +145,14 @@ func (r Row[T]) MustRead(ctx context.Context) (Version[T], error) {
 
 // ReadBack reads until there is an answer or ctx ends, and gives the nonce of the write that the
 // row holds.
-func (r Row[T]) ReadBack(ctx context.Context) (Version[T], string, error) {
-	for attempt := 1; ; attempt++ {
-		v, nonce, err := r.readWithNonce(ctx)
-		if err == nil || ctx.Err() != nil || !MayRetry(err) {
-			return v, nonce, err
+func (r Row[T]) ReadBack(ctx context.Context) (v Version[T], nonce string, err error) {
+	err = Retry(ctx, r.Table, r.Object(), r.LongestPause(), func() error {
+		if err == nil || ctx.Err() == nil { // else err says more than that the context ended
+			v, nonce, err = r.readWithNonce(ctx)
 		}
-		DrawOf(r.Table).Pause(ctx, r.Object(), attempt, r.LongestPause(), err)
-		if ctx.Err() != nil {
-			return v, nonce, err // it says more than that the context ended
-		}
-	}
+		return err
+	})
+	return v, nonce, err
 }
 
 // TryWrite makes next the row's value on the condition that the row is still at base, inserting it

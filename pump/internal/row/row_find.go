@@ -2,6 +2,7 @@ package row
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -19,6 +20,26 @@ func (r Row[T]) MustReadOrCreate(ctx context.Context) (Version[T], error) {
 	return v, err
 }
 
+// Change reads the row and writes what change makes of it, if it says so: again, while others are
+// faster. It gives the row as it is then.
+func (r Row[T]) Change(
+	ctx context.Context, change func(is Version[T]) (next T, write bool, err error),
+) (Version[T], error) {
+	for {
+		v, err := r.MustRead(ctx)
+		if err != nil {
+			return v, err
+		}
+		next, write, err := change(v)
+		if err != nil || !write {
+			return v, err
+		}
+		if v, err = r.TryWrite(ctx, v, next); !errors.Is(err, ErrLost) {
+			return v, err
+		}
+	}
+}
+
 // PageSize is how many rows are read at once, to be counted, looked through or removed: a page of a
 // query.
 const PageSize = 1000
@@ -31,19 +52,17 @@ func After(key string) string { return key + "-" }
 // patience is over. Without the table it gives no rows.
 func MustFind(
 	ctx context.Context, t storage.Table, q storage.Query, most int,
-) ([]storage.Entity, error) {
+) (found []storage.Entity, err error) {
 	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
-	for attempt := 1; ; attempt++ {
-		found, err := findRows(ctx, t, q, most)
-		switch {
-		case NoTable(err):
-			return nil, nil
-		case err == nil || ctx.Err() != nil || !MayRetry(err):
-			return found, err
-		}
-		DrawOf(t).Pause(ctx, q.Partition, attempt, RequestTimeout/5, err)
+	err = Retry(ctx, t, q.Partition, RequestTimeout/5, func() (err error) {
+		found, err = findRows(ctx, t, q, most)
+		return err
+	})
+	if NoTable(err) {
+		return nil, nil
 	}
+	return found, err
 }
 
 func findRows(

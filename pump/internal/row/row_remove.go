@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -12,14 +13,24 @@ import (
 func Insist(
 	ctx context.Context, t storage.Table, object string, request func(context.Context) error,
 ) error {
-	for attempt := 1; ; attempt++ {
+	return Retry(ctx, t, object, RequestTimeout/5, func() error {
 		call, cancel := bounded(ctx, RequestTimeout)
-		err := request(call)
-		cancel()
+		defer cancel()
+		return request(call)
+	})
+}
+
+// Retry makes an attempt at something about an object until it succeeds, cannot succeed, or ctx
+// ends. It waits between two attempts, longest at most.
+func Retry(
+	ctx context.Context, t storage.Table, object string, longest time.Duration, attempt func() error,
+) error {
+	for n := 1; ; n++ {
+		err := attempt()
 		if err == nil || ctx.Err() != nil || !MayRetry(err) {
 			return err
 		}
-		DrawOf(t).Pause(ctx, object, attempt, RequestTimeout/5, err)
+		DrawOf(t).Pause(ctx, object, n, longest, err)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/testkit"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -102,9 +103,7 @@ func (c tryWrite) play(t *testing.T) {
 		}
 	}
 	base, err := r.Read(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	proof.Must(t, err)
 	client.SetFault(c.fault)
 	if c.rival != 0 {
 		rival.SetLatency(func(testkit.Call) time.Duration { return 0 })
@@ -136,9 +135,7 @@ func (c tryWrite) play(t *testing.T) {
 	client.SetFault(nil)
 	time.Sleep(time.Minute)
 	now, err := r.Read(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	proof.Must(t, err)
 	if now.Value != c.stored {
 		t.Errorf("stored %d, want %d", now.Value, c.stored)
 	}
@@ -152,9 +149,7 @@ func TestEveryAttemptOfAWriteIsTheSame(t *testing.T) {
 		client := testkit.NewServer().Client("me")
 		r := numberRow(client)
 		base, err := r.TryWrite(t.Context(), row.Version[int64]{}, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		proof.Must(t, err)
 		client.SetFault(func(c testkit.Call) testkit.Fault {
 			return map[bool]testkit.Fault{true: testkit.LostRequest}[c.Op == "write" && c.N <= 4]
 		})
@@ -180,30 +175,6 @@ func TestEveryAttemptOfAWriteIsTheSame(t *testing.T) {
 		for _, n := range nonces {
 			if n != nonces[0] || len(n.(string)) != 32 {
 				t.Errorf("nonces %v differ or are short", nonces)
-			}
-		}
-	})
-}
-
-func TestARowOfANewerFormatIsRefusedAndADamagedOneIsNotOverwritten(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := testkit.NewServer()
-		client := server.Client("me")
-		r := numberRow(client)
-		for name, props := range map[string]map[string]any{
-			"newer":      {row.FormatProperty: int64(2), "N": int64(1)},
-			"no format":  {"N": int64(1)},
-			"wrong type": {row.FormatProperty: int64(1), "N": "one"},
-		} {
-			w := storage.Write{
-				Mode:   storage.Upsert,
-				Entity: storage.Entity{Partition: "p", Row: "number", Properties: props},
-			}
-			if _, err := client.Write(t.Context(), w); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := r.MustRead(t.Context()); !errors.Is(err, row.ErrCorrupt) {
-				t.Errorf("%s: %v", name, err)
 			}
 		}
 	})
@@ -252,4 +223,36 @@ func TestASeededTableGivesTheSameNoncesAgain(t *testing.T) {
 			t.Errorf("write %d: %s, again %s, with another seed %s", i, a[i], b[i], other[i])
 		}
 	}
+}
+
+// An older program beside newer ones writes the row, too: what it does not know must stay.
+func TestAColumnOfANewerProgramStaysWhenTheRowIsReplaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := testkit.NewServer().Client("me")
+		r := row.Row[string]{
+			Table: client, Partition: "p", Key: "row", Timeout: time.Second,
+			Encode: func(paused string) map[string]any {
+				if paused == "" {
+					return map[string]any{} // the column goes, which replaces the row
+				}
+				return map[string]any{"Paused": paused}
+			},
+			Decode: func(f *row.Fields) string { return f.Text("Paused") },
+		}
+		_, err := client.Write(t.Context(), storage.Write{Mode: storage.Insert, Entity: storage.Entity{
+			Partition: "p", Row: "row", Properties: map[string]any{row.FormatProperty: int64(1), "Novel": "yes"},
+		}})
+		proof.Must(t, err)
+		v, err := r.MustRead(t.Context())
+		proof.Must(t, err)
+		for _, paused := range []string{"by me", "", "by you", ""} { // each write goes out from the one before
+			v, err = r.TryWrite(t.Context(), v, paused)
+			proof.Must(t, err)
+			e, err := client.Read(t.Context(), "p", "row")
+			proof.Must(t, err)
+			if there, _ := e.Properties["Paused"].(string); there != paused || e.Properties["Novel"] != "yes" {
+				t.Fatalf("%q: %v", paused, e.Properties)
+			}
+		}
+	})
 }

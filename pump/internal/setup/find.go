@@ -128,11 +128,9 @@ func hasWorkload(ctx context.Context, t storage.Table, c *Config) (there bool, e
 func lookInto(
 	ctx context.Context, t storage.Table, c *Config,
 ) (w *workload.Workload, err error) {
-	err = waits.Within(ctx, func(ctx context.Context) (err error) {
-		w, err = workload.Load(ctx, drawing(c, t), c.Workload)
-		return err
+	return waits.Get(ctx, func(ctx context.Context) (*workload.Workload, error) {
+		return workload.Load(ctx, drawing(c, t), c.Workload)
 	})
-	return w, err
 }
 
 // TableIn gives the table in which an account would have the workload's rows.

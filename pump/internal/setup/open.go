@@ -213,10 +213,7 @@ func (o *Session) answers(ctx context.Context, name string, qs []string) string 
 	g, ctx := errgroup.WithContext(ctx)
 	for _, queue := range qs {
 		g.Go(func() error {
-			err := waits.Within(ctx, func(ctx context.Context) error {
-				_, err := store.Queue(queue).Count(ctx)
-				return err
-			})
+			_, err := waits.Get(ctx, store.Queue(queue).Count)
 			if err == nil || queues.NotThere(err) {
 				return errors.New(queue) // which ends the others
 			}

@@ -7,7 +7,7 @@ import (
 	"os/user"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/internal/member"
+	"github.com/queuepump/queuepump/internal/logs"
 	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
@@ -28,7 +28,7 @@ func Operator() string {
 // Logged makes a change by an operator with an entry in the workload's log: written as begun before
 // the change, and after it as done or failed. Without an entry nothing is changed.
 func (o *Session) Logged(ctx context.Context, by, what string, change func() error) error {
-	e := workload.LogEntry{Time: time.Now(), By: by, Version: member.Version(), What: what}
+	e := workload.LogEntry{Time: time.Now(), By: by, Version: logs.Revision(), What: what}
 	end, err := e.Begin(ctx, o.Queues.Control, o.Cfg.Workload)
 	if err != nil {
 		return fmt.Errorf("%s: nothing was changed, because the log of the workload could not be "+

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -25,9 +26,7 @@ func TestTheTableInMemoryAnswersAsADriverDoes(t *testing.T) {
 			}})
 		}
 		first, err := write(storage.Insert, "r", "", "one")
-		if err != nil {
-			t.Fatal(err)
-		}
+		proof.Must(t, err)
 		for want, f := range map[storage.Code]func() (storage.ETag, error){
 			storage.Exists:       func() (storage.ETag, error) { return write(storage.Insert, "r", "", "two") },
 			storage.Gone:         func() (storage.ETag, error) { return write(storage.Replace, "s", first, "two") },

@@ -25,9 +25,7 @@ func FuzzSavedPosition(f *testing.F) {
 	f.Add(c.Encode())
 	root := f.TempDir()
 	for name, text := range map[string]string{"a": "1\n2\n3\n", "b/one": "4\n", "b/two": "5\n"} {
-		if err := errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(root, name)), 0o700), os.WriteFile(filepath.Join(root, name), []byte(text), 0o600)); err != nil {
-			f.Fatal(err)
-		}
+		proof.Must(f, errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(root, name)), 0o700), os.WriteFile(filepath.Join(root, name), []byte(text), 0o600)))
 	}
 	f.Fuzz(func(t *testing.T, saved []byte) {
 		var c *workload.Checkpoint

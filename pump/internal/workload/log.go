@@ -88,9 +88,6 @@ func Log(
 	ctx context.Context, t storage.Table, workload string, since time.Time,
 ) (log []LogEntry, err error) {
 	rows, err := row.MustFind(ctx, t, storage.Query{Partition: LogPartition(workload)}, KeptLog)
-	if row.NoTable(err) {
-		return nil, nil
-	}
 	for i := range rows {
 		f := &row.Fields{Props: rows[i].Properties}
 		if e := row.ReadFormat(f, decodeLog); f.Err != nil {

@@ -63,7 +63,7 @@ func (r *Runs) List(ctx context.Context, limit int) ([]Run, error) {
 	var bad []error
 	// More than once round only if there are rows by time without a run to show.
 	for from := byTime; len(runs) < limit; {
-		noted, err := r.mustFindNoted(ctx, from, limit-len(runs))
+		noted, err := r.findNoted(ctx, from, limit-len(runs))
 		if err != nil {
 			return nil, fmt.Errorf("listing runs of %s: %w", r.workload, err)
 		}
@@ -110,40 +110,22 @@ type noted struct {
 	err      error // of a row that cannot be read
 }
 
-// mustFindNoted reads the first `limit` rows by time from a key on, until there
-// is an answer or ctx ends.
-func (r *Runs) mustFindNoted(ctx context.Context, from string, limit int) ([]noted, error) {
-	for attempt := 1; ; attempt++ {
-		found, err := r.findNoted(ctx, from, limit)
-		if err == nil || ctx.Err() != nil || !row.MayRetry(err) {
-			return found, err
-		}
-		row.DrawOf(r.table).Pause(ctx, r.partition(), attempt, row.RequestTimeout/5, err)
-	}
-}
-
+// findNoted reads the first `limit` rows by time from a key on; without the table there are none.
 func (r *Runs) findNoted(ctx context.Context, from string, limit int) ([]noted, error) {
-	// A query is a request for each page of a thousand.
-	ctx, cancel := context.WithTimeout(ctx, time.Duration(1+limit/1000)*row.RequestTimeout)
-	defer cancel()
-	var found []noted
-	q := storage.Query{
+	rows, err := row.MustFind(ctx, r.table, storage.Query{
 		Partition: r.partition(), From: from, To: afterByTime, Select: []string{"Run", freedProperty},
-	}
-	for e, err := range r.table.Query(ctx, q) {
-		if err != nil {
-			return nil, err
-		}
+	}, limit)
+	found := make([]noted, len(rows))
+	for i, e := range rows {
 		f := &row.Fields{Props: e.Properties}
-		n := noted{key: e.Row, run: f.Run("Run"), freed: f.Flag(freedProperty), modified: e.Modified}
-		if f.Err != nil {
-			n.err = row.Damaged(r.table, e.Partition, e.Row, f.Err)
+		found[i] = noted{
+			key: e.Row, run: f.Run("Run"), freed: f.Flag(freedProperty), modified: e.Modified,
 		}
-		if found = append(found, n); len(found) == limit {
-			break
+		if f.Err != nil {
+			found[i].err = row.Damaged(r.table, e.Partition, e.Row, f.Err)
 		}
 	}
-	return found, nil
+	return found, err
 }
 
 // Counts are stored as how many there are and then each one, all varints.

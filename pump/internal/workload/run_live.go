@@ -1,6 +1,7 @@
 package workload
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -222,8 +223,10 @@ func (r *Runs) Correct(ctx context.Context, l LiveRun) error {
 	switch {
 	case errors.Is(err, pump.ErrNoRun):
 		return r.Forget(ctx, []LiveRun{l})
-	case err != nil || l.Err != nil || run.State == l.State && run.Over == l.Over:
-		return err
+	case err != nil || l.Err != nil:
+		return cmp.Or(err, l.Err) // the run cannot be closed, which must be said
+	case run.State == l.State && run.Over == l.Over:
+		return nil
 	}
 	w := storage.Write{Mode: storage.Merge, Entity: storage.Entity{
 		Partition: r.partition(), Row: liveKey(l.ID), ETag: l.Version, Properties: liveProperties(run),

@@ -48,10 +48,7 @@ func (r *Runs) Retire(
 	if from == "" {
 		from = fmt.Sprintf("%s%013d", byTime, min(max(lastMilli-before.UnixMilli(), 0), lastMilli))
 	}
-	noted, err := r.mustFindNoted(ctx, from, retireMost)
-	if row.NoTable(err) {
-		return 0, "", nil, nil
-	}
+	noted, err := r.findNoted(ctx, from, retireMost)
 	if err != nil {
 		return 0, from, nil, fmt.Errorf("looking for old runs of %s: %w", r.workload, err)
 	}

@@ -2,7 +2,6 @@ package workload
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -58,40 +57,28 @@ func changeRow(
 	// applied. Otherwise an add whose answer is lost, made again after an operator's drain, would undo
 	// the drain.
 	id := row.DrawOf(t).Nonce("change " + r.Object())
-	for {
-		v, err := r.MustRead(ctx)
-		if err == nil && v.Absent() {
-			err = pump.ErrNoWorkload
-		}
-		if err == nil && !v.Value.deleting.IsZero() {
-			err = ErrDeleting
-		}
-		if err == nil && !slices.Contains(v.Value.changes, id) {
-			v, err = applyChange(ctx, r, v, id, change)
-		}
+	v, err := r.Change(ctx, func(is row.Version[Row]) (next Row, changed bool, err error) {
 		switch {
-		case errors.Is(err, row.ErrLost):
-			continue
-		case row.NoTable(err):
-			return nil, false, fmt.Errorf("workload %q: %w", workload, pump.ErrNoWorkload)
-		case err != nil:
-			return nil, false, fmt.Errorf("workload %q: %w", workload, err)
+		case is.Absent():
+			return next, false, pump.ErrNoWorkload
+		case !is.Value.deleting.IsZero():
+			return next, false, ErrDeleting
+		case slices.Contains(is.Value.changes, id):
+			return next, false, nil
 		}
-		return FromRow(t, workload, v), slices.Contains(v.Value.changes, id), nil
+		if next, changed, err = change(is.Value); changed && err == nil {
+			next.changes = append(slices.Clone(is.Value.changes), id)
+			next.changes = next.changes[max(0, len(next.changes)-keptChanges):]
+		}
+		return next, changed, err
+	})
+	if row.NoTable(err) {
+		err = pump.ErrNoWorkload
 	}
-}
-
-func applyChange(
-	ctx context.Context, r row.Row[Row], v row.Version[Row], id string,
-	change func(Row) (Row, bool, error),
-) (row.Version[Row], error) {
-	next, changed, err := change(v.Value)
-	if err != nil || !changed {
-		return v, err
+	if err != nil {
+		return nil, false, fmt.Errorf("workload %q: %w", workload, err)
 	}
-	next.changes = append(slices.Clone(v.Value.changes), id)
-	next.changes = next.changes[max(0, len(next.changes)-keptChanges):]
-	return r.TryWrite(ctx, v, next)
+	return FromRow(t, workload, v), slices.Contains(v.Value.changes, id), nil
 }
 
 // ServerTime is a moment of the clock that stamps the rows of the workload and its members, and a
@@ -104,13 +91,10 @@ func ServerTime(
 	c := row.ServerClock{Table: t, Partition: workload, Timeout: row.RequestTimeout}
 	ctx, cancel := context.WithTimeout(ctx, row.Patience)
 	defer cancel()
-	for attempt := 1; ; attempt++ {
+	err = row.Retry(ctx, t, workload+"/"+row.ClockKey, row.RequestTimeout/5, func() (err error) {
 		server, local, err = c.Read(ctx)
-		if err == nil || ctx.Err() != nil || !row.MayRetry(err) {
-			break
-		}
-		row.DrawOf(t).Pause(ctx, workload+"/"+row.ClockKey, attempt, row.RequestTimeout/5, err)
-	}
+		return err
+	})
 	if err == nil && server.IsZero() {
 		err = fmt.Errorf("workload %q: the clock row has no time", workload)
 	}

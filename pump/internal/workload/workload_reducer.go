@@ -1,8 +1,8 @@
 package workload
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/queuepump/queuepump/pump"
@@ -51,28 +51,19 @@ const besideReducer = ", or another workload"
 func (w *Workload) pin(ctx context.Context, name string) (*Workload, error) {
 	ctx, cancel := context.WithTimeout(ctx, row.Patience)
 	defer cancel()
-	r := RowOf(w.Table, w.Name)
-	for {
-		v, err := r.MustRead(ctx)
-		switch {
-		case row.NoTable(err) || err == nil && v.Absent():
-			return w, pump.ErrNoWorkload
-		case err != nil:
-			return w, err
+	v, err := RowOf(w.Table, w.Name).Change(ctx, func(is row.Version[Row]) (Row, bool, error) {
+		next := is.Value
+		if is.Absent() {
+			return next, false, pump.ErrNoWorkload
 		}
-		if v.Value.reducer == "" {
-			next := v.Value
-			next.reducer = name
-			if v, err = r.TryWrite(ctx, v, next); errors.Is(err, row.ErrLost) {
-				continue
-			} else if err != nil {
-				return w, err
-			}
-		}
-		now, err := w.Later(FromRow(w.Table, w.Name, v))
-		if err != nil {
-			return w, err
-		}
-		return now, nil
+		next.reducer = cmp.Or(next.reducer, name)
+		return next, is.Value.reducer == "", nil
+	})
+	if row.NoTable(err) {
+		err = pump.ErrNoWorkload
 	}
+	if err != nil {
+		return w, err
+	}
+	return w.Later(FromRow(w.Table, w.Name, v))
 }

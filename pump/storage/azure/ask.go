@@ -21,12 +21,12 @@ func (a *account) TableEndpoint() string { return a.tableURL }
 type raw struct {
 	address *url.URL
 	header  http.Header
-	small   bool // names that begin with x-ms- are in small letters: azqueue looks for them so
+	small   bool // names that begin with x-ms- are in small letters: but for aztables, SDKs look so
 }
 
 // write puts address and headers into the SDK's request, which is signed after it.
 func (w *raw) write(req *http.Request) {
-	req.URL = w.address
+	req.URL, req.Host = w.address, w.address.Host
 	for name, values := range w.header {
 		for written := range req.Header { // azqueue writes some in small letters
 			if strings.EqualFold(written, name) {
@@ -42,17 +42,26 @@ func (w *raw) write(req *http.Request) {
 	}
 }
 
-// Ask sends one request to the account's queue service, or to its table service, and gives the
-// answer, an error too. The path and query of req follow the service's address. Its headers replace
-// the SDK's; a header without a value removes the SDK's. It is signed as the driver's own requests
-// are.
-func (a *account) Ask(ctx context.Context, table bool, req *http.Request) (*http.Response, error) {
-	base, sas := a.Endpoint(), a.queueURL.RawQuery
-	if table {
-		base, sas = a.tableURL, a.tableSAS
-		if a.tables == nil {
-			return nil, a.noTables
+// BlobEndpoint is that of the account's blob service, as TableEndpoint is.
+func (a *account) BlobEndpoint() string { return bare(a.blobURL) }
+
+// Ask sends one request to a service of the account, "table", "blob" or else that of queues, and
+// gives the answer, an error too. The path and query of req follow the service's address. Its
+// headers replace the SDK's; a header without a value removes the SDK's. It is signed as the
+// driver's own requests are.
+func (a *account) Ask(
+	ctx context.Context, service string, req *http.Request,
+) (*http.Response, error) {
+	base, sas, missing := a.Endpoint(), a.queueURL.RawQuery, error(nil)
+	if service == "table" {
+		base, sas, missing = a.tableURL, a.tableSAS, a.noTables
+	} else if service == "blob" {
+		if base, missing = a.BlobEndpoint(), a.noBlobs; missing == nil {
+			sas = a.blobURL.RawQuery
 		}
+	}
+	if missing != nil {
+		return nil, missing
 	}
 	address, err := url.Parse(strings.TrimSuffix(base, "/") + req.URL.EscapedPath())
 	if err != nil {
@@ -60,8 +69,8 @@ func (a *account) Ask(ctx context.Context, table bool, req *http.Request) (*http
 	}
 	address.RawQuery = strings.Trim(req.URL.RawQuery+"&"+sas, "&")
 	x := &exchange{
-		method: req.Method, raw: &raw{address, req.Header, !table}, want: -1, limit: pageAnswer,
-		contentType: req.Header.Get("Content-Type"),
+		method: req.Method, raw: &raw{address, req.Header, service != "table"}, want: -1,
+		limit: pageAnswer, contentType: req.Header.Get("Content-Type"),
 	}
 	if req.Body != nil {
 		if x.body, err = io.ReadAll(req.Body); err != nil {
@@ -69,10 +78,11 @@ func (a *account) Ask(ctx context.Context, table bool, req *http.Request) (*http
 		}
 	}
 	err = a.do(ctx, "ask", req.URL.Path, x, func(ctx context.Context) error {
-		if table {
+		if service == "table" {
 			_, err := a.tables.NewListTablesPager(&aztables.ListTablesOptions{}).NextPage(ctx)
 			return err
 		}
+		// A request to blobs is signed as one to queues is.
 		_, err := a.queues.NewListQueuesPager(&azqueue.ListQueuesOptions{}).NextPage(ctx)
 		return err
 	})

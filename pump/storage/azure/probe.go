@@ -34,8 +34,14 @@ func (a *account) BlobHost() (string, error) {
 }
 
 // Endpoint is the address of the account's queue service, without credentials.
-func (a *account) Endpoint() string {
-	u := *a.queueURL
+func (a *account) Endpoint() string { return bare(a.queueURL) }
+
+// bare is an address without a signature.
+func bare(address *url.URL) string {
+	if address == nil {
+		return ""
+	}
+	u := *address
 	u.RawQuery = ""
 	return u.String()
 }

@@ -37,9 +37,7 @@ var ambiguityCases = []testCase{
 	{name: "a put that is lost on the way leaves nothing", run: func(c *C) {
 		q := c.queue()
 		c.maybe(LoseRequest, "put", func() error { _, err := q.Put(c.ctx, []byte("x"), 0); return err })
-		if n := c.visible(q); n != 0 {
-			c.Errorf("%d messages", n)
-		}
+		c.expect(q, 0, "%d messages")
 	}},
 	{name: "a put whose answer is lost leaves one message", run: func(c *C) {
 		for how, fault := range acted {
@@ -113,8 +111,8 @@ var ambiguityCases = []testCase{
 				return err
 			})
 			c.want(storage.Gone, q.Delete(c.ctx, m.Receipt), "delete with the old receipt")
-			_, err := q.Renew(c.ctx, m.Receipt, time.Hour)
-			c.want(storage.Gone, err, "renew with the old receipt")
+			c.want(storage.Gone,
+				errOf(q.Renew(c.ctx, m.Receipt, time.Hour)), "renew with the old receipt")
 		}
 	}},
 	{
@@ -127,8 +125,7 @@ var ambiguityCases = []testCase{
 				}
 				w := insert("p", "row"+how, map[string]any{"nonce": how})
 				c.maybe(fault, "insert, answer "+how, func() error { _, err := t.Write(c.ctx, w); return err })
-				_, err := t.Write(c.ctx, w)
-				c.want(storage.Exists, err, "the same insert again")
+				c.want(storage.Exists, errOf(t.Write(c.ctx, w)), "the same insert again")
 				c.same("row", c.properties(t, "p", "row"+how), map[string]any{"nonce": how})
 			}
 		},
@@ -142,12 +139,10 @@ var ambiguityCases = []testCase{
 				if fault == CutAnswer {
 					continue
 				}
-				etag, err := t.Write(c.ctx, insert("p", "row"+how, nil))
-				c.must(err)
+				etag := c.write(t, insert("p", "row"+how, nil))
 				w := write(storage.Replace, "p", "row"+how, etag, map[string]any{"nonce": how})
 				c.maybe(fault, "replace, answer "+how, func() error { _, err := t.Write(c.ctx, w); return err })
-				_, err = t.Write(c.ctx, w)
-				c.want(storage.Precondition, err, "the same write again")
+				c.want(storage.Precondition, errOf(t.Write(c.ctx, w)), "the same write again")
 				c.same("row", c.properties(t, "p", "row"+how), map[string]any{"nonce": how})
 			}
 		},
@@ -160,10 +155,8 @@ var ambiguityCases = []testCase{
 				_, err := t.Transact(c.ctx, writes)
 				return err
 			})
-			_, err := t.Transact(c.ctx, writes)
-			c.want(storage.Exists, err, "the same transaction again")
-			all, err := collect(t.Query(c.ctx, storage.Query{Partition: how}))
-			c.must(err)
+			c.want(storage.Exists, errOf(t.Transact(c.ctx, writes)), "the same transaction again")
+			all := c.rows(t, storage.Query{Partition: how})
 			if len(all) != 2 {
 				c.Errorf("answer %s: %d rows", how, len(all))
 			}
@@ -173,8 +166,7 @@ var ambiguityCases = []testCase{
 		t := c.table()
 		writes := []storage.Write{insert("p", "a", nil), insert("p", "b", nil)}
 		c.maybe(LoseRequest, "transact", func() error { _, err := t.Transact(c.ctx, writes); return err })
-		_, err := t.Transact(c.ctx, writes)
-		c.must(err)
+		c.must(errOf(t.Transact(c.ctx, writes)))
 	}},
 	{name: "a query that breaks yields its error and ends", run: func(c *C) {
 		t := c.table()
@@ -231,7 +223,7 @@ var ambiguityCases = []testCase{
 				}
 			}
 			c.Wire.Break(TimedOut, 1)
-			_, err := q.Put(c.ctx, []byte("x"), 0)
+			err := errOf(q.Put(c.ctx, []byte("x"), 0))
 			c.want(storage.Throttled, err, "put that timed out in the server")
 			if !storage.Ambiguous(err) || c.visible(q) != 1 {
 				c.Errorf("a put that timed out in the server is in the queue: %v", err)

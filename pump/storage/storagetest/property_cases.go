@@ -23,17 +23,15 @@ var propertyCases = []testCase{
 		} {
 			want[fmt.Sprintf("n%d", i)] = n
 		}
-		_, err := t.Write(c.ctx, insert("p", "r", want))
-		c.must(err)
+		c.write(t, insert("p", "r", want))
 		c.same("read", c.properties(t, "p", "r"), want)
-		all, err := collect(t.Query(c.ctx, storage.Query{Partition: "p"}))
-		c.must(err)
+		all := c.rows(t, storage.Query{Partition: "p"})
 		if len(all) != 1 {
 			c.Fatalf("queried %d rows", len(all))
 		}
 		c.same("query", all[0].Properties, want)
-		_, err = t.Transact(c.ctx, []storage.Write{write(storage.Replace, "p", "r", all[0].ETag, want)})
-		c.must(err)
+		again := write(storage.Replace, "p", "r", all[0].ETag, want)
+		c.must(errOf(t.Transact(c.ctx, []storage.Write{again})))
 		c.same("after a transaction", c.properties(t, "p", "r"), want)
 	}},
 	{name: "fractions are exact", run: func(c *C) {
@@ -42,22 +40,19 @@ var propertyCases = []testCase{
 			"tenth": 0.1, "pi": math.Pi, "big": 1e300, "small": 5e-324, "max": math.MaxFloat64,
 			"negative": -2.5,
 		}
-		_, err := t.Write(c.ctx, insert("p", "r", want))
-		c.must(err)
+		c.write(t, insert("p", "r", want))
 		c.same("read", c.properties(t, "p", "r"), want)
 	}},
 	{name: "a fraction that happens to be whole stays a fraction", run: func(c *C) {
 		t := c.table()
 		want := map[string]any{"three": 3.0, "zero": 0.0}
-		_, err := t.Write(c.ctx, insert("p", "r", want))
-		c.must(err)
+		c.write(t, insert("p", "r", want))
 		c.same("read", c.properties(t, "p", "r"), want)
 	}},
 	{name: "infinities and NaN are kept", run: func(c *C) {
 		t := c.table()
 		want := map[string]any{"inf": math.Inf(1), "minus": math.Inf(-1), "nan": math.NaN()}
-		_, err := t.Write(c.ctx, insert("p", "r", want))
-		c.must(err)
+		c.write(t, insert("p", "r", want))
 		c.same("read", c.properties(t, "p", "r"), want)
 	}},
 	{name: "strings, bytes, booleans and times come back as they were written", run: func(c *C) {
@@ -75,23 +70,20 @@ var propertyCases = []testCase{
 			"early": time.Date(1601, 1, 1, 0, 0, 0, 0, time.UTC),
 			"whole": time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC),
 		}
-		_, err := t.Write(c.ctx, insert("p", "r", want))
-		c.must(err)
+		c.write(t, insert("p", "r", want))
 		c.same("read", c.properties(t, "p", "r"), want)
-		_, err = t.Transact(c.ctx, []storage.Write{insert("p", "s", want)})
-		c.must(err)
+		c.must(errOf(t.Transact(c.ctx, []storage.Write{insert("p", "s", want)})))
 		c.same("after a transaction", c.properties(t, "p", "s"), want)
 	}},
 	{name: "control characters in strings are kept", run: func(c *C) {
 		t := c.table()
 		want := map[string]any{"s": "\x00\x01\x1f\x7f\u0085"}
-		_, err := t.Write(c.ctx, insert("p", "r", want))
-		c.must(err)
+		c.write(t, insert("p", "r", want))
 		c.same("read", c.properties(t, "p", "r"), want)
 	}},
 	{name: "names and values that a row cannot have are Invalid and never sent", run: func(c *C) {
 		t := c.table()
-		before := c.Wire.Requests()
+		sent := c.sending()
 		for _, p := range []map[string]any{
 			{"": "x"},
 			{"9a": "x"},
@@ -113,27 +105,19 @@ var propertyCases = []testCase{
 			{"v": time.Date(1600, 12, 31, 0, 0, 0, 0, time.UTC)},
 			{"v": time.Time{}},
 		} {
-			_, err := t.Write(c.ctx, insert("p", "r", p))
-			c.want(storage.Invalid, err, fmt.Sprint(p))
-			_, err = t.Transact(c.ctx, []storage.Write{insert("p", "q", nil), insert("p", "r", p)})
-			c.want(storage.Invalid, err, fmt.Sprint(p))
-			if e, ok := err.(*storage.Error); ok && e.Index != 1 {
-				c.Errorf("the error points at write %d, want 1", e.Index)
-			}
+			c.want(storage.Invalid, errOf(t.Write(c.ctx, insert("p", "r", p))), fmt.Sprint(p))
+			writes := []storage.Write{insert("p", "q", nil), insert("p", "r", p)}
+			c.fails(storage.Invalid, t, writes, 1, fmt.Sprint(p))
 		}
-		if n := c.Wire.Requests() - before; n != 0 {
-			c.Errorf("%d requests were made", n)
-		}
+		sent(0)
 	}},
 	{name: "a binary property holds 64 KiB", run: func(c *C) {
 		t := c.table()
 		want := map[string]any{"b": bytes.Repeat([]byte{0xAB}, storage.MaxProperty)}
-		_, err := t.Write(c.ctx, insert("p", "r", want))
-		c.must(err)
+		c.write(t, insert("p", "r", want))
 		c.same("read", c.properties(t, "p", "r"), want)
-		_, err = t.Write(c.ctx,
-			insert("p", "bytes", map[string]any{"b": make([]byte, storage.MaxProperty+1)}))
-		c.want(storage.TooLarge, err, "65,537 bytes")
+		more := map[string]any{"b": make([]byte, storage.MaxProperty+1)}
+		c.want(storage.TooLarge, errOf(t.Write(c.ctx, insert("p", "bytes", more))), "65,537 bytes")
 	}},
 	{name: "a string property holds 32 Ki characters of UTF-16", run: func(c *C) {
 		t := c.table()
@@ -141,12 +125,10 @@ var propertyCases = []testCase{
 			"s":     strings.Repeat("é", storage.MaxProperty/2),
 			"emoji": strings.Repeat("😀", storage.MaxProperty/4),
 		}
-		_, err := t.Write(c.ctx, insert("p", "r", want))
-		c.must(err)
+		c.write(t, insert("p", "r", want))
 		c.same("read", c.properties(t, "p", "r"), want)
-		_, err = t.Write(c.ctx, insert("p", "string",
-			map[string]any{"s": strings.Repeat("a", storage.MaxProperty/2+1)}))
-		c.want(storage.TooLarge, err, "32,769 characters")
+		more := map[string]any{"s": strings.Repeat("a", storage.MaxProperty/2+1)}
+		c.want(storage.TooLarge, errOf(t.Write(c.ctx, insert("p", "more", more))), "32,769 characters")
 	}},
 	{name: "a row of more than 1 MiB is TooLarge", run: func(c *C) {
 		t := c.table()
@@ -154,8 +136,7 @@ var propertyCases = []testCase{
 		for i := range 17 {
 			p[fmt.Sprintf("b%d", i)] = make([]byte, storage.MaxProperty)
 		}
-		_, err := t.Write(c.ctx, insert("p", "r", p))
-		c.want(storage.TooLarge, err, "a row of 1.06 MiB")
+		c.want(storage.TooLarge, errOf(t.Write(c.ctx, insert("p", "r", p))), "a row of 1.06 MiB")
 	}},
 	{name: "a row has 252 properties and not one more", run: func(c *C) {
 		t := c.table()
@@ -163,11 +144,9 @@ var propertyCases = []testCase{
 		for i := range 252 {
 			p[fmt.Sprintf("n%d", i)] = int64(i)
 		}
-		_, err := t.Write(c.ctx, insert("p", "r", p))
-		c.must(err)
+		c.write(t, insert("p", "r", p))
 		c.same("read", c.properties(t, "p", "r"), p)
 		p["more"] = "x"
-		_, err = t.Write(c.ctx, insert("p", "s", p))
-		c.want(storage.TooLarge, err, "253 properties")
+		c.want(storage.TooLarge, errOf(t.Write(c.ctx, insert("p", "s", p))), "253 properties")
 	}},
 }

@@ -23,8 +23,7 @@ func (c *C) fill(t storage.Table, partition string, n int) {
 			writes = append(writes, insert(partition, fmt.Sprintf("r%04d", i),
 				map[string]any{"i": int64(i), "text": "x"}))
 		}
-		_, err := t.Transact(c.ctx, writes)
-		c.must(err)
+		c.must(errOf(t.Transact(c.ctx, writes)))
 	}
 }
 
@@ -35,8 +34,7 @@ var queryCases = []testCase{
 		c.fill(t, "p", 1500)
 		c.fill(t, "other", 3)
 		before := c.Wire.Requests()
-		all, err := collect(t.Query(c.ctx, storage.Query{Partition: "p"}))
-		c.must(err)
+		all := c.rows(t, storage.Query{Partition: "p"})
 		if len(all) != 1500 {
 			c.Fatalf("%d rows, want 1,500", len(all))
 		}
@@ -64,8 +62,7 @@ var queryCases = []testCase{
 			{"r0008", "r0005", nil},
 			{"s", "", nil},
 		} {
-			all, err := collect(t.Query(c.ctx, storage.Query{Partition: "p", From: q.from, To: q.to}))
-			c.must(err)
+			all := c.rows(t, storage.Query{Partition: "p", From: q.from, To: q.to})
 			if got := rowKeys(all); !slices.Equal(got, q.want) && len(got)+len(q.want) > 0 {
 				c.Errorf("from %q to %q: %v, want %v", q.from, q.to, got, q.want)
 			}
@@ -76,8 +73,7 @@ var queryCases = []testCase{
 		for _, p := range []string{"a", "b", "c"} {
 			c.fill(t, p, 2)
 		}
-		all, err := collect(t.Query(c.ctx, storage.Query{}))
-		c.must(err)
+		all := c.rows(t, storage.Query{})
 		var got []string
 		for _, e := range all {
 			got = append(got, e.Partition+e.Row)
@@ -97,9 +93,7 @@ var queryCases = []testCase{
 	}},
 	{name: "a query fetches the named properties only, with keys and ETag", run: func(c *C) {
 		t := c.table()
-		etag, err := t.Write(c.ctx,
-			insert("p", "r", map[string]any{"a": "1", "b": int64(2), "c": []byte("3")}))
-		c.must(err)
+		etag := c.write(t, insert("p", "r", map[string]any{"a": "1", "b": int64(2), "c": []byte("3")}))
 		all,
 			err := collect(t.Query(c.ctx, storage.Query{Partition: "p", Select: []string{"b", "absent"}}))
 		c.must(err)
@@ -125,10 +119,8 @@ var queryCases = []testCase{
 	{name: "a query sees what was written before it", run: func(c *C) {
 		t := c.table()
 		for i := range 20 {
-			_, err := t.Write(c.ctx, insert("p", fmt.Sprintf("r%02d", i), nil))
-			c.must(err)
-			all, err := collect(t.Query(c.ctx, storage.Query{Partition: "p"}))
-			c.must(err)
+			c.write(t, insert("p", fmt.Sprintf("r%02d", i), nil))
+			all := c.rows(t, storage.Query{Partition: "p"})
 			if len(all) != i+1 {
 				c.Fatalf("%d rows after %d inserts", len(all), i+1)
 			}

@@ -15,9 +15,7 @@ var queueCases = []testCase{
 		c.must(q.Create(c.ctx))
 		c.put(q, "kept")
 		c.must(q.Create(c.ctx))
-		if n := c.visible(q); n != 1 {
-			c.Errorf("%d messages after creating again, want 1", n)
-		}
+		c.expect(q, 1, "%d messages after creating again, want 1")
 	}},
 	{name: "every request of a queue that is not there is Missing", run: func(c *C) {
 		q := c.Account.Queue(c.name())
@@ -42,8 +40,7 @@ var queueCases = []testCase{
 		q := c.queue()
 		c.put(q, "lost")
 		c.must(q.Drop(c.ctx))
-		_, err := q.Peek(c.ctx, 1)
-		c.want(storage.Missing, err, "peek after drop")
+		c.want(storage.Missing, errOf(q.Peek(c.ctx, 1)), "peek after drop")
 		c.want(storage.Missing, q.Drop(c.ctx), "second drop")
 	}},
 	{name: "creating a queue while the older one is being deleted is Missing", run: func(c *C) {
@@ -58,9 +55,7 @@ var queueCases = []testCase{
 			c.put(q, "old")
 			c.must(q.Drop(c.ctx))
 			c.await("the queue to be deleted", func() bool { return q.Create(c.ctx) == nil })
-			if n := c.visible(q); n != 0 {
-				c.Errorf("the new queue holds %d messages of the old one", n)
-			}
+			c.expect(q, 0, "the new queue holds %d messages of the old one")
 		},
 	},
 	{name: "a name that no queue can have is Invalid", run: func(c *C) {
@@ -110,9 +105,7 @@ var queueCases = []testCase{
 		held := c.get(q, time.Hour)
 		c.put(q, "visible")
 		c.must(q.Clear(c.ctx))
-		if n := c.visible(q); n != 0 {
-			c.Errorf("%d messages are visible after clear", n)
-		}
+		c.expect(q, 0, "%d messages are visible after clear")
 		c.want(storage.Gone, q.Delete(c.ctx, held.Receipt), "deleting a message that was cleared")
 	}},
 	{name: "a call whose context has ended is Canceled and makes no request", run: func(c *C) {
@@ -120,7 +113,7 @@ var queueCases = []testCase{
 		r := c.put(q, "kept")
 		ended, cancel := context.WithCancel(c.ctx)
 		cancel()
-		before := c.Wire.Requests()
+		sent := c.sending()
 		for op, call := range map[string]func() error{
 			"create": func() error { return q.Create(ended) },
 			"put":    func() error { _, err := q.Put(ended, []byte("x"), 0); return err },
@@ -142,12 +135,8 @@ var queueCases = []testCase{
 		} {
 			c.want(storage.Canceled, call(), op)
 		}
-		if n := c.Wire.Requests() - before; n != 0 {
-			c.Errorf("%d requests were made", n)
-		}
-		if n := c.visible(q); n != 1 {
-			c.Errorf("%d messages, want the one that was there", n)
-		}
+		sent(0)
+		c.expect(q, 1, "%d messages, want the one that was there")
 	}},
 	{name: "each call is one request", run: func(c *C) {
 		q, t := c.queue(), c.table()

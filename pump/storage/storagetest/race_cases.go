@@ -30,8 +30,7 @@ func race(run func(i int)) {
 var raceCases = []testCase{
 	{name: "of sixteen writers at one ETag exactly one wins", run: func(c *C) {
 		t := c.table()
-		etag, err := t.Write(c.ctx, insert("p", "r", map[string]any{"winner": int64(-1)}))
-		c.must(err)
+		etag := c.write(t, insert("p", "r", map[string]any{"winner": int64(-1)}))
 		for round := range 20 {
 			var wins atomic.Int64
 			var winner atomic.Int64
@@ -100,8 +99,7 @@ var raceCases = []testCase{
 					c.Fatalf("round %d: %d winners", round, wins.Load())
 				}
 			}
-			all, err := collect(t.Query(c.ctx, storage.Query{Partition: "p"}))
-			c.must(err)
+			all := c.rows(t, storage.Query{Partition: "p"})
 			if len(all) != 5*6 {
 				c.Errorf("%d rows of 5 transactions of 6", len(all))
 			}

@@ -32,8 +32,8 @@ type Harness struct {
 	// for accounts that outlive the test. Containers stay: the contract has no way to drop one.
 	Clean bool
 
-	// Prefix begins the names of queues and tables: a lower-case letter, then those and digits.
-	// Without one they begin with a q and a random part.
+	// Prefix begins the names of queues, tables and the container: a lower-case letter, then those and
+	// digits. Without one they begin with a q and a random part.
 	Prefix string
 
 	// Ended is told how each case ended, with an empty text if it passed. It may be nil.
@@ -136,6 +136,7 @@ type C struct {
 
 	ctx    context.Context
 	prefix string
+	box    string     // the one container of all cases: no call of the contract drops one
 	mu     sync.Mutex // guards what follows
 	named  int
 	failed []string
@@ -159,7 +160,8 @@ func newC(h Harness, t testing.TB, i int) *C {
 		ctx, cancel = context.WithTimeout(ctx, caseTimeout)
 		t.Cleanup(cancel)
 	}
-	c := &C{Wire: &Wire{}, ctx: ctx, prefix: fmt.Sprint(h.Prefix, i), doing: h.Clean, ended: h.Ended}
+	c := &C{Wire: &Wire{}, ctx: ctx, prefix: fmt.Sprint(h.Prefix, i), box: h.Prefix + "blobs"}
+	c.doing, c.ended = h.Clean, h.Ended
 	c.Account = h.Open(t, c.Wire.Through)
 	return c
 }
@@ -282,7 +284,7 @@ func (c *C) table() storage.Table {
 
 // container makes a container, or gives that of an earlier case: each case names its own blobs.
 func (c *C) container() storage.Container {
-	box := c.Account.Container(blobContainer)
+	box := c.Account.Container(c.box)
 	c.must(box.Create(c.ctx))
 	return box
 }
@@ -346,6 +348,40 @@ func (c *C) lapsed(q storage.Queue) storage.Message {
 	m := c.get(q, time.Second)
 	c.await("the visibility to end", func() bool { return c.visible(q) == 1 })
 	return m
+}
+
+// errOf is the error of a call whose result does not matter.
+func errOf[T any](_ T, err error) error { return err }
+
+// write makes a write that must succeed.
+func (c *C) write(t storage.Table, w storage.Write) storage.ETag {
+	etag, err := t.Write(c.ctx, w)
+	c.must(err)
+	return etag
+}
+
+// rows are those of a query, which must succeed.
+func (c *C) rows(t storage.Table, q storage.Query) []storage.Entity {
+	all, err := collect(t.Query(c.ctx, q))
+	c.must(err)
+	return all
+}
+
+// sending counts the requests from now on, until sent says how many there must have been.
+func (c *C) sending() (sent func(want int)) {
+	before := c.Wire.Requests()
+	return func(want int) {
+		if n := c.Wire.Requests() - before; n != want {
+			c.Errorf("%d requests were made, want %d", n, want)
+		}
+	}
+}
+
+// expect says what is wrong if another number of messages is visible.
+func (c *C) expect(q storage.Queue, want int, wrong string) {
+	if n := c.visible(q); n != want {
+		c.Errorf(wrong, n)
+	}
 }
 
 // visible counts the visible messages, up to 32.

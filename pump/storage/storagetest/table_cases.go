@@ -73,24 +73,20 @@ func (c *C) same(what string, got, want map[string]any) {
 var tableCases = []testCase{
 	{name: "creating a table that exists is success", run: func(c *C) {
 		t := c.table()
-		_, err := t.Write(c.ctx, insert("p", "r", nil))
-		c.must(err)
+		c.write(t, insert("p", "r", nil))
 		c.must(t.Create(c.ctx))
-		_, err = t.Read(c.ctx, "p", "r")
-		c.must(err)
+		c.must(errOf(t.Read(c.ctx, "p", "r")))
 	}},
 	{name: "every request of a table that is not there is Missing", run: func(c *C) {
 		t := c.Account.Table(c.name())
-		_, err := t.Read(c.ctx, "p", "r")
-		c.want(storage.Missing, err, "read")
+		c.want(storage.Missing, errOf(t.Read(c.ctx, "p", "r")), "read")
 		for mode := storage.Insert; mode <= storage.Remove; mode++ {
-			_, err = t.Write(c.ctx, write(mode, "p", "r", "", nil))
-			c.want(storage.Missing, err, "write "+modeNames[mode])
+			c.want(storage.Missing,
+				errOf(t.Write(c.ctx, write(mode, "p", "r", "", nil))), "write "+modeNames[mode])
 		}
-		_, err = t.Transact(c.ctx, []storage.Write{insert("p", "r", nil)})
-		c.want(storage.Missing, err, "transact")
-		_, err = collect(t.Query(c.ctx, storage.Query{Partition: "p"}))
-		c.want(storage.Missing, err, "query")
+		c.want(storage.Missing,
+			errOf(t.Transact(c.ctx, []storage.Write{insert("p", "r", nil)})), "transact")
+		c.want(storage.Missing, errOf(collect(t.Query(c.ctx, storage.Query{Partition: "p"}))), "query")
 		c.want(storage.Missing, t.Drop(c.ctx), "drop")
 	}},
 	{name: "creating a table while the older one is being deleted is Missing", run: func(c *C) {
@@ -107,12 +103,12 @@ var tableCases = []testCase{
 	}},
 	{name: "a row that is not there is Gone", run: func(c *C) {
 		t := c.table()
-		_, err := t.Read(c.ctx, "p", "r")
-		c.want(storage.Gone, err, "read")
+		c.want(storage.Gone, errOf(t.Read(c.ctx, "p", "r")), "read")
 		for _, mode := range []storage.Mode{storage.Replace, storage.Merge, storage.Remove} {
 			for _, etag := range []storage.ETag{"", `W/"datetime'2022-04-13T19%3A29%3A04.2283077Z'"`} {
-				_, err = t.Write(c.ctx, write(mode, "p", "r", etag, nil))
-				c.want(storage.Gone, err, modeNames[mode]+" at "+string(etag))
+				c.want(storage.Gone,
+					errOf(t.Write(c.ctx, write(mode, "p", "r", etag, nil))),
+					modeNames[mode]+" at "+string(etag))
 			}
 		}
 		if all, err := collect(t.Query(c.ctx, storage.Query{})); err != nil || len(all) != 0 {
@@ -121,10 +117,9 @@ var tableCases = []testCase{
 	}},
 	{name: "an insert of a row that is there is Exists and changes nothing", run: func(c *C) {
 		t := c.table()
-		etag, err := t.Write(c.ctx, insert("p", "r", map[string]any{"v": "first"}))
-		c.must(err)
-		_, err = t.Write(c.ctx, insert("p", "r", map[string]any{"v": "second"}))
-		c.want(storage.Exists, err, "second insert")
+		etag := c.write(t, insert("p", "r", map[string]any{"v": "first"}))
+		c.want(storage.Exists,
+			errOf(t.Write(c.ctx, insert("p", "r", map[string]any{"v": "second"}))), "second insert")
 		e, err := t.Read(c.ctx, "p", "r")
 		c.must(err)
 		if e.ETag != etag || e.Properties["v"] != "first" {
@@ -135,70 +130,54 @@ var tableCases = []testCase{
 		t := c.table()
 		for _, mode := range []storage.Mode{storage.Replace, storage.Merge, storage.Remove} {
 			row := modeNames[mode]
-			first, err := t.Write(c.ctx, insert("p", row, map[string]any{"v": int64(1)}))
-			c.must(err)
-			second, err := t.Write(c.ctx,
-				write(storage.Replace, "p", row, first, map[string]any{"v": int64(2)}))
-			c.must(err)
+			first := c.write(t, insert("p", row, map[string]any{"v": int64(1)}))
+			second := c.write(t, write(storage.Replace, "p", row, first, map[string]any{"v": int64(2)}))
 			if second == first || second == "" {
 				c.Errorf("a write left the ETag %s at %s", first, second)
 			}
-			_, err = t.Write(c.ctx, write(mode, "p", row, first, map[string]any{"v": int64(3)}))
-			c.want(storage.Precondition, err, row+" at the older ETag")
+			c.want(storage.Precondition,
+				errOf(t.Write(c.ctx, write(mode, "p", row, first, map[string]any{"v": int64(3)}))),
+				row+" at the older ETag")
 			c.same("after a write that failed", c.properties(t, "p", row), map[string]any{"v": int64(2)})
-			_, err = t.Write(c.ctx, write(mode, "p", row, second, map[string]any{"v": int64(4)}))
-			c.must(err)
+			c.write(t, write(mode, "p", row, second, map[string]any{"v": int64(4)}))
 		}
-		_, err := t.Read(c.ctx, "p", modeNames[storage.Remove])
-		c.want(storage.Gone, err, "read after remove")
+		c.want(storage.Gone, errOf(t.Read(c.ctx, "p", modeNames[storage.Remove])), "read after remove")
 	}},
 	{name: "a write without an ETag takes the row at any version", run: func(c *C) {
 		t := c.table()
-		_, err := t.Write(c.ctx, insert("p", "r", map[string]any{"v": int64(1)}))
-		c.must(err)
+		c.write(t, insert("p", "r", map[string]any{"v": int64(1)}))
 		for _, mode := range []storage.Mode{storage.Replace, storage.Merge, storage.Remove} {
-			_, err = t.Write(c.ctx, write(mode, "p", "r", "", map[string]any{"v": int64(2)}))
-			c.must(err)
+			c.write(t, write(mode, "p", "r", "", map[string]any{"v": int64(2)}))
 		}
-		_, err = t.Read(c.ctx, "p", "r")
-		c.want(storage.Gone, err, "read after remove")
+		c.want(storage.Gone, errOf(t.Read(c.ctx, "p", "r")), "read after remove")
 	}},
 	{name: "replace drops the properties not named and merge keeps them", run: func(c *C) {
 		t := c.table()
-		_, err := t.Write(c.ctx, insert("p", "r", map[string]any{"a": "1", "b": "1"}))
-		c.must(err)
-		_, err = t.Write(c.ctx, write(storage.Merge, "p", "r", "", map[string]any{"b": "2", "c": "2"}))
-		c.must(err)
+		c.write(t, insert("p", "r", map[string]any{"a": "1", "b": "1"}))
+		c.write(t, write(storage.Merge, "p", "r", "", map[string]any{"b": "2", "c": "2"}))
 		c.same("after merge", c.properties(t, "p", "r"), map[string]any{"a": "1", "b": "2", "c": "2"})
-		_, err = t.Write(c.ctx, write(storage.Replace, "p", "r", "", map[string]any{"c": "3"}))
-		c.must(err)
+		c.write(t, write(storage.Replace, "p", "r", "", map[string]any{"c": "3"}))
 		c.same("after replace", c.properties(t, "p", "r"), map[string]any{"c": "3"})
 	}},
 	{name: "upsert inserts or replaces, whatever is there", run: func(c *C) {
 		t := c.table()
-		first, err := t.Write(c.ctx, write(storage.Upsert, "p", "r", "", map[string]any{"a": "1"}))
-		c.must(err)
-		_, err = t.Write(c.ctx, write(storage.Upsert, "p", "r", "", map[string]any{"b": "2"}))
-		c.must(err)
+		first := c.write(t, write(storage.Upsert, "p", "r", "", map[string]any{"a": "1"}))
+		c.write(t, write(storage.Upsert, "p", "r", "", map[string]any{"b": "2"}))
 		// the ETag is ignored
-		_, err = t.Write(c.ctx, write(storage.Upsert, "p", "r", first, map[string]any{"c": "3"}))
-		c.must(err)
+		c.write(t, write(storage.Upsert, "p", "r", first, map[string]any{"c": "3"}))
 		c.same("after three upserts", c.properties(t, "p", "r"), map[string]any{"c": "3"})
 	}},
 	{name: "write, read and query agree on the ETag", run: func(c *C) {
 		t := c.table()
-		etag, err := t.Write(c.ctx, insert("p", "r", map[string]any{"v": "1"}))
-		c.must(err)
+		etag := c.write(t, insert("p", "r", map[string]any{"v": "1"}))
 		for range 3 {
 			e, err := t.Read(c.ctx, "p", "r")
 			c.must(err)
-			all, err := collect(t.Query(c.ctx, storage.Query{Partition: "p", Select: []string{"v"}}))
-			c.must(err)
+			all := c.rows(t, storage.Query{Partition: "p", Select: []string{"v"}})
 			if e.ETag != etag || len(all) != 1 || all[0].ETag != etag || e.Modified.IsZero() {
 				c.Errorf("written %s, read %s of %v, queried %+v", etag, e.ETag, e.Modified, all)
 			}
-			etag, err = t.Write(c.ctx, write(storage.Merge, "p", "r", all[0].ETag, map[string]any{"v": "2"}))
-			c.must(err)
+			etag = c.write(t, write(storage.Merge, "p", "r", all[0].ETag, map[string]any{"v": "2"}))
 		}
 	}},
 	{
@@ -209,10 +188,8 @@ var tableCases = []testCase{
 				"a", "A", "0", "_", ".", "~", "-", "a.b", "a~b", "..", "~.-_", strings.Repeat("k", 512),
 			}
 			for _, p := range keys {
-				_, err := t.Write(c.ctx, insert(p, "x", map[string]any{"v": p}))
-				c.must(err)
-				_, err = t.Write(c.ctx, insert("x", p, map[string]any{"v": "row " + p}))
-				c.must(err)
+				c.write(t, insert(p, "x", map[string]any{"v": p}))
+				c.write(t, insert("x", p, map[string]any{"v": "row " + p}))
 			}
 			for _, p := range keys {
 				c.same("partition "+p, c.properties(t, p, "x"), map[string]any{"v": p})
@@ -222,33 +199,33 @@ var tableCases = []testCase{
 	},
 	{name: "any other key is Invalid and never sent", run: func(c *C) {
 		t := c.table()
-		before := c.Wire.Requests()
+		sent := c.sending()
 		for _, key := range []string{
 			"", "it's", "a/b", `a\b`, "a#b", "a?b", "a b", "a%b", "é", "\x00", "a+b", "a'",
 			strings.Repeat("k", 513),
 		} {
 			for _, k := range [][2]string{{key, "ok"}, {"ok", key}} {
-				_, err := t.Read(c.ctx, k[0], k[1])
-				c.want(storage.Invalid, err, "read")
+				c.want(storage.Invalid, errOf(t.Read(c.ctx, k[0], k[1])), "read")
 				for mode := storage.Insert; mode <= storage.Remove; mode++ {
-					_, err = t.Write(c.ctx, write(mode, k[0], k[1], "", nil))
-					c.want(storage.Invalid, err, "write")
+					c.want(storage.Invalid,
+						errOf(t.Write(c.ctx, write(mode, k[0], k[1], "", nil))), "write")
 				}
-				_, err = t.Transact(c.ctx, []storage.Write{write(storage.Upsert, k[0], k[1], "", nil)})
-				c.want(storage.Invalid, err, "transact")
+				c.want(storage.Invalid,
+					errOf(t.Transact(c.ctx, []storage.Write{write(storage.Upsert, k[0], k[1], "", nil)})),
+					"transact")
 			}
 			if key != "" {
-				_, err := collect(t.Query(c.ctx, storage.Query{Partition: key}))
-				c.want(storage.Invalid, err, "query of a partition")
-				_, err = collect(t.Query(c.ctx, storage.Query{Partition: "p", From: key}))
-				c.want(storage.Invalid, err, "query from")
-				_, err = collect(t.Query(c.ctx, storage.Query{Partition: "p", To: key}))
-				c.want(storage.Invalid, err, "query to")
+				c.want(storage.Invalid,
+					errOf(collect(t.Query(c.ctx, storage.Query{Partition: key}))),
+					"query of a partition")
+				c.want(storage.Invalid,
+					errOf(collect(t.Query(c.ctx, storage.Query{Partition: "p", From: key}))),
+					"query from")
+				c.want(storage.Invalid,
+					errOf(collect(t.Query(c.ctx, storage.Query{Partition: "p", To: key}))), "query to")
 			}
 		}
-		if n := c.Wire.Requests() - before; n != 0 {
-			c.Errorf("%d requests were made", n)
-		}
+		sent(0)
 	}},
 }
 

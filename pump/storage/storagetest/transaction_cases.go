@@ -7,6 +7,15 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
+// fails makes a transaction that must fail, by the write in place at.
+func (c *C) fails(
+	code storage.Code, t storage.Table, writes []storage.Write, at int, what string,
+) {
+	_, err := t.Transact(c.ctx, writes)
+	c.want(code, err, what)
+	c.index(err, at, what)
+}
+
 // index checks which write an error points at.
 func (c *C) index(err error, want int, what string) {
 	if e, ok := errors.AsType[*storage.Error](err); ok && e.Index != want {
@@ -19,8 +28,7 @@ var transactionCases = []testCase{
 	{name: "a transaction does all its writes and gives their ETags in order", run: func(c *C) {
 		t := c.table()
 		for _, row := range []string{"replaced", "merged", "upserted", "removed", "any"} {
-			_, err := t.Write(c.ctx, insert("p", row, map[string]any{"old": "1"}))
-			c.must(err)
+			c.write(t, insert("p", row, map[string]any{"old": "1"}))
 		}
 		merged, err := t.Read(c.ctx, "p", "merged")
 		c.must(err)
@@ -43,8 +51,7 @@ var transactionCases = []testCase{
 		}
 		for i, w := range writes {
 			if w.Mode == storage.Remove {
-				_, err := t.Read(c.ctx, "p", w.Entity.Row)
-				c.want(storage.Gone, err, "read of "+w.Entity.Row)
+				c.want(storage.Gone, errOf(t.Read(c.ctx, "p", w.Entity.Row)), "read of "+w.Entity.Row)
 				continue
 			}
 			e, err := t.Read(c.ctx, "p", w.Entity.Row)
@@ -68,47 +75,32 @@ var transactionCases = []testCase{
 	}},
 	{name: "a failed transaction changes nothing and names the write that failed", run: func(c *C) {
 		t := c.table()
-		etag, err := t.Write(c.ctx, insert("p", "held", map[string]any{"v": "1"}))
-		c.must(err)
-		_, err = t.Write(c.ctx, write(storage.Replace, "p", "held", etag, map[string]any{"v": "2"}))
-		c.must(err)
+		etag := c.write(t, insert("p", "held", map[string]any{"v": "1"}))
+		c.write(t, write(storage.Replace, "p", "held", etag, map[string]any{"v": "2"}))
+		at := func(mode storage.Mode, row string, etag storage.ETag) storage.Write {
+			return write(mode, "p", row, etag, nil)
+		}
 		for _, f := range []struct {
 			what  string
 			write storage.Write
 			code  storage.Code
 		}{
 			{"insert of a row that is there", insert("p", "held", nil), storage.Exists},
-			{
-				"replace at an older ETag", write(storage.Replace, "p", "held", etag, nil),
-				storage.Precondition,
-			},
-			{"merge at an older ETag", write(storage.Merge, "p", "held", etag, nil), storage.Precondition},
-			{"remove at an older ETag", write(storage.Remove, "p", "held", etag, nil), storage.Precondition},
-			{
-				"replace of a row that is not there", write(storage.Replace, "p", "nowhere", "", nil),
-				storage.Gone,
-			},
-			{
-				"merge of a row that is not there", write(storage.Merge, "p", "nowhere", "", nil), storage.Gone,
-			},
-			{
-				"remove of a row that is not there", write(storage.Remove, "p", "nowhere", "", nil),
-				storage.Gone,
-			},
+			{"replace at an older ETag", at(storage.Replace, "held", etag), storage.Precondition},
+			{"merge at an older ETag", at(storage.Merge, "held", etag), storage.Precondition},
+			{"remove at an older ETag", at(storage.Remove, "held", etag), storage.Precondition},
+			{"replace of a row that is not there", at(storage.Replace, "nowhere", ""), storage.Gone},
+			{"merge of a row that is not there", at(storage.Merge, "nowhere", ""), storage.Gone},
+			{"remove of a row that is not there", at(storage.Remove, "nowhere", ""), storage.Gone},
 		} {
 			for at := range 3 {
 				writes := []storage.Write{insert("p", "a", nil), insert("p", "b", nil)}
 				writes = append(writes[:at], append([]storage.Write{f.write}, writes[at:]...)...)
-				_, err := t.Transact(c.ctx, writes)
-				c.want(f.code, err, f.what)
-				c.index(err, at, f.what)
+				c.fails(f.code, t, writes, at, f.what)
 			}
-			_, err := t.Transact(c.ctx, []storage.Write{f.write})
-			c.want(f.code, err, f.what+", alone")
-			c.index(err, 0, f.what+", alone")
+			c.fails(f.code, t, []storage.Write{f.write}, 0, f.what+", alone")
 		}
-		all, err := collect(t.Query(c.ctx, storage.Query{}))
-		c.must(err)
+		all := c.rows(t, storage.Query{})
 		if len(all) != 1 || all[0].Properties["v"] != "2" {
 			c.Errorf("the failed transactions left %+v", all)
 		}
@@ -119,54 +111,44 @@ var transactionCases = []testCase{
 		for i := range storage.MaxBatch + 1 {
 			writes = append(writes, insert("p", fmt.Sprintf("r%03d", i), map[string]any{"i": int64(i)}))
 		}
-		before := c.Wire.Requests()
-		_, err := t.Transact(c.ctx, writes)
-		c.want(storage.TooLarge, err, "101 writes")
-		if n := c.Wire.Requests() - before; n != 0 {
-			c.Errorf("%d requests were made for 101 writes", n)
-		}
+		sent := c.sending()
+		c.want(storage.TooLarge, errOf(t.Transact(c.ctx, writes)), "101 writes")
+		sent(0)
 		etags, err := t.Transact(c.ctx, writes[:storage.MaxBatch])
 		c.must(err)
 		for i := range etags {
 			writes[i].Mode, writes[i].Entity.ETag = storage.Remove, etags[i]
 		}
 		writes[99].Entity.ETag = etags[0] + "x"
-		all, err := collect(t.Query(c.ctx, storage.Query{Partition: "p"}))
-		c.must(err)
+		all := c.rows(t, storage.Query{Partition: "p"})
 		if len(all) != storage.MaxBatch {
 			c.Errorf("%d rows, want 100", len(all))
 		}
 	}},
 	{name: "the hundredth write of a transaction can fail it", run: func(c *C) {
 		t := c.table()
-		_, err := t.Write(c.ctx, insert("p", "r099", nil))
-		c.must(err)
+		c.write(t, insert("p", "r099", nil))
 		var writes []storage.Write
 		for i := range storage.MaxBatch {
 			writes = append(writes, insert("p", fmt.Sprintf("r%03d", i), nil))
 		}
-		_, err = t.Transact(c.ctx, writes)
-		c.want(storage.Exists, err, "100 inserts, the last of a row that is there")
-		c.index(err, 99, "100 inserts")
+		c.fails(storage.Exists, t, writes, 99, "100 inserts, the last of a row that is there")
 	}},
 	{name: "a transaction that is none is Invalid and never sent", run: func(c *C) {
 		t := c.table()
-		before := c.Wire.Requests()
-		_, err := t.Transact(c.ctx, nil)
-		c.want(storage.Invalid, err, "no writes")
-		_, err = t.Transact(c.ctx, []storage.Write{insert("p", "a", nil), insert("q", "b", nil)})
-		c.want(storage.Invalid, err, "two partitions")
-		c.index(err, 1, "two partitions")
-		_, err = t.Transact(c.ctx,
-			[]storage.Write{insert("p", "a", nil), write(storage.Remove, "p", "a", "", nil)})
-		c.want(storage.Invalid, err, "one row twice")
-		c.index(err, 1, "one row twice")
-		_, err = t.Transact(c.ctx,
-			[]storage.Write{write(storage.Replace, "p", "a", "x\r\nX-Evil: 1", nil)})
-		c.want(storage.Invalid, err, "an ETag with a line end")
-		if n := c.Wire.Requests() - before; n != 0 {
-			c.Errorf("%d requests were made", n)
+		sent := c.sending()
+		c.want(storage.Invalid, errOf(t.Transact(c.ctx, nil)), "no writes")
+		first := insert("p", "a", nil)
+		for what, second := range map[string]storage.Write{
+			"two partitions": insert("q", "b", nil),
+			"one row twice":  write(storage.Remove, "p", "a", "", nil),
+		} {
+			c.fails(storage.Invalid, t, []storage.Write{first, second}, 1, what)
 		}
+		evil := write(storage.Replace, "p", "a", "x\r\nX-Evil: 1", nil)
+		c.want(storage.Invalid,
+			errOf(t.Transact(c.ctx, []storage.Write{evil})), "an ETag with a line end")
+		sent(0)
 	}},
 	{name: "a transaction of more than 4 MiB is TooLarge", run: func(c *C) {
 		t := c.table()
@@ -175,10 +157,8 @@ var transactionCases = []testCase{
 			writes = append(writes, insert("p", fmt.Sprintf("r%03d", i),
 				map[string]any{"b": make([]byte, storage.MaxProperty)}))
 		}
-		_, err := t.Transact(c.ctx, writes)
-		c.want(storage.TooLarge, err, "5 MiB")
-		all, err := collect(t.Query(c.ctx, storage.Query{Partition: "p"}))
-		c.must(err)
+		c.want(storage.TooLarge, errOf(t.Transact(c.ctx, writes)), "5 MiB")
+		all := c.rows(t, storage.Query{Partition: "p"})
 		if len(all) != 0 {
 			c.Errorf("%d rows were written", len(all))
 		}
@@ -190,7 +170,6 @@ var transactionCases = []testCase{
 			writes = append(writes, insert("p", fmt.Sprintf("r%03d", i),
 				map[string]any{"b": make([]byte, 60<<10)}))
 		}
-		_, err := t.Transact(c.ctx, writes)
-		c.must(err)
+		c.must(errOf(t.Transact(c.ctx, writes)))
 	}},
 }

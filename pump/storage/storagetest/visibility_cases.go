@@ -14,19 +14,13 @@ var visibilityCases = []testCase{
 		q := c.queue()
 		r, err := q.Put(c.ctx, []byte("later"), time.Hour)
 		c.must(err)
-		if n := c.visible(q); n != 0 {
-			c.Errorf("%d messages are visible", n)
-		}
+		c.expect(q, 0, "%d messages are visible")
 		if ms, err := q.Get(c.ctx, 32, time.Hour); err != nil || len(ms) != 0 {
 			c.Errorf("got %v, %v", ms, err)
 		}
-		_, err = q.Renew(c.ctx, r, 0)
-		c.must(err)
-		if n := c.visible(q); n != 1 {
-			c.Errorf("%d messages are visible after the delay was ended", n)
-		}
-		_, err = q.Put(c.ctx, []byte("soon"), time.Second)
-		c.must(err)
+		c.must(errOf(q.Renew(c.ctx, r, 0)))
+		c.expect(q, 1, "%d messages are visible after the delay was ended")
+		c.must(errOf(q.Put(c.ctx, []byte("soon"), time.Second)))
 		c.await("the delay to end", func() bool { return c.visible(q) == 2 })
 	}},
 	{
@@ -35,11 +29,8 @@ var visibilityCases = []testCase{
 			q := c.queue()
 			c.put(q, "x")
 			held := c.get(q, time.Hour)
-			if n := c.visible(q); n != 0 {
-				c.Errorf("%d messages are visible while one is held", n)
-			}
-			_, err := q.Renew(c.ctx, held.Receipt, time.Second)
-			c.must(err)
+			c.expect(q, 0, "%d messages are visible while one is held")
+			c.must(errOf(q.Renew(c.ctx, held.Receipt, time.Second)))
 			c.await("the message to come back", func() bool { return c.visible(q) == 1 })
 			if again := c.get(q, time.Hour); again.Dequeued != 2 || again.ID != held.ID ||
 				again.PopReceipt == held.PopReceipt {
@@ -54,9 +45,7 @@ var visibilityCases = []testCase{
 			q := c.queue()
 			held := c.lapsed(q)
 			c.must(q.Delete(c.ctx, held.Receipt))
-			if n := c.visible(q); n != 0 {
-				c.Errorf("%d messages left", n)
-			}
+			c.expect(q, 0, "%d messages left")
 		},
 	},
 	{
@@ -65,11 +54,8 @@ var visibilityCases = []testCase{
 		run: func(c *C) {
 			q := c.queue()
 			held := c.lapsed(q)
-			_, err := q.Renew(c.ctx, held.Receipt, time.Hour)
-			c.must(err)
-			if n := c.visible(q); n != 0 {
-				c.Errorf("%d messages are visible after the renewal", n)
-			}
+			c.must(errOf(q.Renew(c.ctx, held.Receipt, time.Hour)))
+			c.expect(q, 0, "%d messages are visible after the renewal")
 		},
 	},
 	{
@@ -79,10 +65,11 @@ var visibilityCases = []testCase{
 			first := c.lapsed(q)
 			second := c.get(q, time.Hour)
 			c.want(storage.Gone, q.Delete(c.ctx, first.Receipt), "the first holder's delete")
-			_, err := q.Renew(c.ctx, first.Receipt, time.Hour)
-			c.want(storage.Gone, err, "the first holder's renewal")
-			_, err = q.Replace(c.ctx, first.Receipt, []byte("stolen"), 0)
-			c.want(storage.Gone, err, "the first holder's replacement")
+			c.want(storage.Gone,
+				errOf(q.Renew(c.ctx, first.Receipt, time.Hour)), "the first holder's renewal")
+			c.want(storage.Gone,
+				errOf(q.Replace(c.ctx, first.Receipt, []byte("stolen"), 0)),
+				"the first holder's replacement")
 			c.must(q.Delete(c.ctx, second.Receipt))
 		},
 	},
@@ -90,11 +77,8 @@ var visibilityCases = []testCase{
 		q := c.queue()
 		c.put(q, "x")
 		m := c.get(q, time.Hour)
-		_, err := q.Renew(c.ctx, m.Receipt, 0)
-		c.must(err)
-		if n := c.visible(q); n != 1 {
-			c.Errorf("%d messages are visible", n)
-		}
+		c.must(errOf(q.Renew(c.ctx, m.Receipt, 0)))
+		c.expect(q, 1, "%d messages are visible")
 	}},
 	{name: "visibility is 1 s to 7 days for a get and 0 to 7 days otherwise", run: func(c *C) {
 		q := c.queue()
@@ -102,23 +86,17 @@ var visibilityCases = []testCase{
 		c.must(err)
 		r, err = q.Renew(c.ctx, r, storage.MaxVisibility)
 		c.must(err)
-		_, err = q.Renew(c.ctx, r, 0)
-		c.must(err)
+		c.must(errOf(q.Renew(c.ctx, r, 0)))
 		m := c.get(q, storage.MaxVisibility)
 		for _, d := range []time.Duration{
 			-time.Second, storage.MaxVisibility + 1, storage.MaxVisibility * 1000,
 		} {
-			_, err = q.Put(c.ctx, []byte("x"), d)
-			c.want(storage.Invalid, err, "put")
-			_, err = q.Get(c.ctx, 1, d)
-			c.want(storage.Invalid, err, "get")
-			_, err = q.Renew(c.ctx, m.Receipt, d)
-			c.want(storage.Invalid, err, "renew")
-			_, err = q.Replace(c.ctx, m.Receipt, []byte("x"), d)
-			c.want(storage.Invalid, err, "replace")
+			c.want(storage.Invalid, errOf(q.Put(c.ctx, []byte("x"), d)), "put")
+			c.want(storage.Invalid, errOf(q.Get(c.ctx, 1, d)), "get")
+			c.want(storage.Invalid, errOf(q.Renew(c.ctx, m.Receipt, d)), "renew")
+			c.want(storage.Invalid, errOf(q.Replace(c.ctx, m.Receipt, []byte("x"), d)), "replace")
 		}
-		_, err = q.Get(c.ctx, 1, 0)
-		c.want(storage.Invalid, err, "get for no time")
+		c.want(storage.Invalid, errOf(q.Get(c.ctx, 1, 0)), "get for no time")
 	}},
 	{name: "visibility ends when it should, to the second", virtual: true, run: func(c *C) {
 		q := c.queue()
@@ -128,8 +106,7 @@ var visibilityCases = []testCase{
 				c.Errorf("%s: %d messages are visible, want %d", what, n, want)
 			}
 		}
-		_, err := q.Put(c.ctx, []byte("x"), 90*time.Second)
-		c.must(err)
+		c.must(errOf(q.Put(c.ctx, []byte("x"), 90*time.Second)))
 		check("89 s into a delay of 90 s", 89*time.Second, 0)
 		check("after the delay", 2*time.Second, 1)
 		m := c.get(q, 30*time.Second)
@@ -138,8 +115,7 @@ var visibilityCases = []testCase{
 		r, err := q.Renew(c.ctx, m.Receipt, time.Hour)
 		c.must(err)
 		check("59 min into a renewal of 1 h", 59*time.Minute, 0)
-		_, err = q.Renew(c.ctx, r, 10*time.Second)
-		c.must(err)
+		c.must(errOf(q.Renew(c.ctx, r, 10*time.Second)))
 		check("9 s into a renewal of 10 s", 9*time.Second, 0)
 		check("after the renewal", 2*time.Second, 1)
 	}},
@@ -148,13 +124,9 @@ var visibilityCases = []testCase{
 		c.put(q, "x")
 		c.get(q, 1200*time.Millisecond)
 		time.Sleep(1500 * time.Millisecond)
-		if n := c.visible(q); n != 0 {
-			c.Errorf("a get for 1.2 s was over after 1.5 s")
-		}
+		c.expect(q, 0, "a get for 1.2 s was over after 1.5 s")
 		time.Sleep(1600 * time.Millisecond)
-		if n := c.visible(q); n != 1 {
-			c.Errorf("a get for 1.2 s was not over after 3.1 s")
-		}
+		c.expect(q, 1, "a get for 1.2 s was not over after 3.1 s")
 	}},
 	{name: "a message never expires", virtual: true, run: func(c *C) {
 		q := c.queue()

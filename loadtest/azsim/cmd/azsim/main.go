@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"syscall"
 
 	"github.com/spf13/pflag"
@@ -16,18 +17,21 @@ import (
 	"github.com/queuepump/queuepump/loadtest/simserver"
 )
 
-const usage = `Serve simulated accounts of Azure Queue, Table and Blob storage until a signal.
-
-Examples:
-  azsim                                   # four accounts on loopback, on free ports
+const (
+	short    = "Serve simulated accounts of Azure Queue, Table and Blob storage until a signal"
+	statuses = "Exit statuses: 0 it was told to end, 1 it failed, 2 a flag is wrong.\n"
+	examples = `  azsim                                   # four accounts on loopback, on free ports
   azsim --azurite                         # UseDevelopmentStorage=true reaches it
   azsim --azurite --listen 0.0.0.0 --admin-port 10003      # in a container
   azsim --latency 5ms --limits queue=500,account=5000
   azsim --fault 'lost-answer rate=0.01 op=PutMessage' --fault 'dark account=simulated2 from=30s'
-
 `
+)
 
 func main() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(50) // it stands beside the tests, and what it holds stays for long
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
@@ -39,8 +43,8 @@ func run(ctx context.Context, args []string, out, problems io.Writer) int {
 	flags := pflag.NewFlagSet("azsim", pflag.ContinueOnError)
 	p.AddFlags(flags)
 	flags.Usage = func() {
-		fmt.Fprint(out, usage, simserver.Help(), "\nFlags:\n", flags.FlagUsages(),
-			"\nExit statuses: 0 it was told to end, 1 it failed, 2 a flag is wrong.\n")
+		fmt.Fprint(out, short, ".\n\nExamples:\n", examples, "\n", simserver.Help(), "\nFlags:\n",
+			flags.FlagUsages(), "\n", statuses)
 	}
 	err, status := flags.Parse(args), 2
 	switch {

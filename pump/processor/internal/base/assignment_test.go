@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
@@ -40,9 +41,7 @@ func mapOf(t *testing.T, accounts, queues int, draining ...int) *shardmap.Map {
 		shards[i].State = shardmap.Draining
 	}
 	m, err := shardmap.New(64, shards)
-	if err != nil {
-		t.Fatal(err)
-	}
+	proof.Must(t, err)
 	return m
 }
 

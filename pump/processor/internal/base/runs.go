@@ -9,6 +9,7 @@ import (
 
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/closing"
+	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
@@ -48,6 +49,8 @@ type runEntry struct {
 	read    chan struct{} // closed when what follows is set
 	verdict closing.Verdict
 	unread  bool // the row could not be read, so the verdict is only what is best then
+	// damaged: nor will it be, until somebody mends it or a newer program is here.
+	damaged bool
 	until   time.Time
 }
 
@@ -98,11 +101,14 @@ func (c *runCache) Look(ctx context.Context, id pump.RunID) closing.Verdict {
 // former owner may have found the run closed and dropped its records, so an older "open" would have
 // copies done again.
 func (c *runCache) LookSince(ctx context.Context, id pump.RunID, since time.Time) closing.Verdict {
-	e := c.entry(ctx, id, since)
-	if e.unread {
+	switch e := c.entry(ctx, id, since); {
+	case e.damaged:
+		return closing.Damaged
+	case e.unread:
 		return closing.Unread
+	default:
+		return e.verdict
 	}
-	return e.verdict
 }
 
 // Forget has the rows of runs read again: they have changed.
@@ -177,7 +183,7 @@ func (c *runCache) readAgain(ctx context.Context, id pump.RunID, old *runEntry) 
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if fresh.unread {
-		fresh.asked, fresh.unread = old.asked, old.unread
+		fresh.asked, fresh.unread, fresh.damaged = old.asked, old.unread, old.damaged
 	}
 	if c.known[id] == old { // else a later answer stands there
 		c.known[id] = fresh
@@ -205,7 +211,7 @@ func (c *runCache) readRow(ctx context.Context, id pump.RunID, e *runEntry) {
 	case errors.Is(err, pump.ErrNoRun):
 		e.verdict = closing.Absent
 	default:
-		e.unread = true
+		e.unread, e.damaged = true, errors.Is(err, row.ErrCorrupt)
 		c.log.Warn("run row cannot be read", "run", id, "error", err)
 	}
 	e.until = time.Now().Add(lasts)

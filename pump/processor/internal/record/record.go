@@ -26,8 +26,10 @@ const (
 	// handler.
 	inHandLeast = 2 * time.Second
 	inHandMost  = 30 * time.Second
-	// runAgain is for how long tasks are put back whose run's row cannot be read.
-	runAgain = 10 * time.Second
+	// runAgain is for how long tasks are put back whose run's row cannot be read. It is runMended if
+	// the row is damaged, or of a newer version.
+	runAgain  = 10 * time.Second
+	runMended = time.Minute
 	// fullDelay is for how long tasks are put back if the ledger has no room for them.
 	fullDelay = time.Minute
 	// crowdedMost is for how long at most, where that passes as runs end.
@@ -116,11 +118,15 @@ func (c *Recorder) Begin(ctx context.Context, d *message.Delivery) *message.Disp
 		if h.Generation == 0 {
 			return Duplicate(c.r, d)
 		}
-	case closing.Unread:
+	case closing.Unread, closing.Damaged:
 		// In mode once no task may go on without the row: the records of a closed run are gone, so a copy
 		// of its task would be done again.
+		again := runAgain
+		if verdict == closing.Damaged {
+			again = runMended
+		}
 		return &message.Disposition{
-			Delay: c.r.Jitter.Around(runAgain, "run", d.ID, uint64(d.Dequeued)), Ours: true,
+			Delay: c.r.Jitter.Around(again, "run", d.ID, uint64(d.Dequeued)), Ours: true,
 		}
 	}
 	gate := c.Gate(d)
