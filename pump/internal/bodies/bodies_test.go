@@ -97,7 +97,7 @@ func TestACrashAfterEachRequestLosesNoBodyAndLeavesNone(t *testing.T) {
 	const tasks = 4
 	for _, who := range []string{"d", "p"} {
 		last := false
-		for k := 0; !last; k += 2 {
+		for k := 0; !last; k++ {
 			testworld.In(t, testworld.Once, 2, 1, nil, func(t *testing.T, w *testworld.World) {
 				seen := &testworld.Seen{}
 				p := testworld.Begun(w, processor.New, "p", seen, processor.Options{})
