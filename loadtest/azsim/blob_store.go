@@ -62,9 +62,8 @@ func (s *blobStore) route(r *request) (*operation, reply) {
 		if !strings.EqualFold(r.query.Get("comp"), "list") || !reads(r) {
 			return nil, unsupported(r)
 		}
-		op := &operation{name: "ListContainers", accountPermission: "l", resource: 's'}
-		op.run = func() reply { return s.listContainers(r) }
-		return op, reply{}
+		op := &operation{resource: 's'}
+		return op.is("ListContainers", "", "l", func() reply { return s.listContainers(r) })
 	}
 	if rep := checkQueueName(r, name); rep != nil { // the same rules
 		return nil, *rep
@@ -78,11 +77,9 @@ func (s *blobStore) route(r *request) (*operation, reply) {
 	case !strings.EqualFold(r.query.Get("restype"), "container"):
 		return nil, r.fail(http.StatusBadRequest, "InvalidUri", "")
 	case comp == "" && r.method == http.MethodPut:
-		op.name, op.accountPermission = "CreateContainer", "c,w"
-		op.run = func() reply { return s.create(r, name) }
+		return op.is("CreateContainer", "", "c,w", func() reply { return s.create(r, name) })
 	case comp == "" && r.method == http.MethodDelete:
-		op.name, op.accountPermission = "DeleteContainer", "d"
-		op.run = func() reply { return s.drop(r, name) }
+		return op.is("DeleteContainer", "", "d", func() reply { return s.drop(r, name) })
 	case comp == "list" && reads(r):
 		op.name, op.accountPermission = "ListBlobs", "l"
 		op.run = s.with(r, name, func(c *blobContainer) reply { return s.list(r, name, c) })

@@ -7,31 +7,21 @@ import (
 
 // getACL: learn.microsoft.com/rest/api/storageservices/get-queue-acl. No SAS
 // may read or write access policies.
-func (s *queueStore) getACL(r *request, name string) (*operation, reply) {
-	return &operation{
-		name: "GetQueueACL", object: name, partition: name, cost: 1, resource: 'c',
-		run: func() reply {
-			return s.with(r, name, func(q *queue) reply {
-				return reply{status: http.StatusOK, header: xmlNoCache(), body: renderACL(q.acl)}
-			})
-		},
-	}, reply{}
+func (s *queueStore) getACL(r *request, name string) reply {
+	return s.with(r, name, func(q *queue) reply {
+		return reply{status: http.StatusOK, header: xmlNoCache(), body: renderACL(q.acl)}
+	})
 }
 
 // setACL: learn.microsoft.com/rest/api/storageservices/set-queue-acl. It
 // replaces everything; no body removes everything.
-func (s *queueStore) setACL(r *request, name string) (*operation, reply) {
-	return &operation{
-		name: "SetQueueACL", object: name, partition: name, cost: 1, resource: 'c',
-		run: func() reply {
-			acl, err := parseACL(r.body, "raup")
-			if bad, ok := errors.AsType[*aclError](err); ok {
-				return bad.answer(r)
-			}
-			return s.with(r, name, func(q *queue) reply {
-				q.acl = acl
-				return reply{status: http.StatusNoContent}
-			})
-		},
-	}, reply{}
+func (s *queueStore) setACL(r *request, name string) reply {
+	acl, err := parseACL(r.body, "raup")
+	if bad, ok := errors.AsType[*aclError](err); ok {
+		return bad.answer(r)
+	}
+	return s.with(r, name, func(q *queue) reply {
+		q.acl = acl
+		return reply{status: http.StatusNoContent}
+	})
 }

@@ -4,15 +4,9 @@ import "net/http"
 
 // clearMessages: learn.microsoft.com/rest/api/storageservices/clear-messages.
 // A service SAS has no permission that covers it.
-func (s *queueStore) clearMessages(r *request, name string) (*operation, reply) {
-	return &operation{
-		name: "ClearMessages", object: name, partition: name, cost: 1,
-		accountPermission: "d", resource: 'o',
-		run: func() reply {
-			return s.with(r, name, func(q *queue) reply {
-				q.messages.clear()
-				return reply{status: http.StatusNoContent}
-			})
-		},
-	}, reply{}
+func (s *queueStore) clearMessages(r *request, name string) reply {
+	return s.with(r, name, func(q *queue) reply {
+		q.messages.clear()
+		return reply{status: http.StatusNoContent}
+	})
 }

@@ -7,15 +7,7 @@ import (
 )
 
 // createQueue: learn.microsoft.com/rest/api/storageservices/create-queue4.
-func (s *queueStore) createQueue(r *request, name string) (*operation, reply) {
-	return &operation{
-		name: "CreateQueue", object: name, cost: 1,
-		accountPermission: "c,w", resource: 'c',
-		run: func() reply { return s.runCreate(r, name) },
-	}, reply{}
-}
-
-func (s *queueStore) runCreate(r *request, name string) reply {
+func (s *queueStore) createQueue(r *request, name string) reply {
 	metadata, rep := readMetadata(r)
 	if rep != nil {
 		return *rep

@@ -8,15 +8,7 @@ import (
 
 // deleteQueue: learn.microsoft.com/rest/api/storageservices/delete-queue3. The
 // queue is gone at once; its name is free again only after a while.
-func (s *queueStore) deleteQueue(r *request, name string) (*operation, reply) {
-	return &operation{
-		name: "DeleteQueue", object: name, cost: 1,
-		accountPermission: "d", resource: 'c',
-		run: func() reply { return s.runDelete(r, name) },
-	}, reply{}
-}
-
-func (s *queueStore) runDelete(r *request, name string) reply {
+func (s *queueStore) deleteQueue(r *request, name string) reply {
 	if !s.remove(name, r.now) {
 		return r.fail(http.StatusNotFound, "QueueNotFound", "")
 	}

@@ -6,15 +6,7 @@ import (
 )
 
 // getMessages: learn.microsoft.com/rest/api/storageservices/get-messages.
-func (s *queueStore) getMessages(r *request, name string) (*operation, reply) {
-	return &operation{
-		name: "GetMessages", object: name, partition: name, cost: 1,
-		permission: "p", accountPermission: "p", resource: 'o',
-		run: func() reply { return s.runGet(r, name) },
-	}, reply{}
-}
-
-func (s *queueStore) runGet(r *request, name string) reply {
+func (s *queueStore) getMessages(r *request, name string) reply {
 	n, rep := intParameter(r, "numofmessages", 1, 1, maxMessages)
 	if rep != nil {
 		return *rep

@@ -11,15 +11,7 @@ import (
 const maxListed = 5000
 
 // listQueues: learn.microsoft.com/rest/api/storageservices/list-queues1.
-func (s *queueStore) listQueues(r *request) (*operation, reply) {
-	return &operation{
-		name: "ListQueues", cost: 1,
-		accountPermission: "l", resource: 's',
-		run: func() reply { return s.runList(r) },
-	}, reply{}
-}
-
-func (s *queueStore) runList(r *request) reply {
+func (s *queueStore) listQueues(r *request) reply {
 	limit, rep := intParameter(r, "maxresults", maxListed, 1, 1<<31-1)
 	if rep != nil {
 		return *rep

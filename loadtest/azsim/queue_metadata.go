@@ -11,42 +11,30 @@ const maxMetadata = 8 << 10
 // getMetadata: learn.microsoft.com/rest/api/storageservices/get-queue-metadata,
 // which the SDKs call GetProperties. The approximate count includes messages
 // that are invisible (AZURE.md Q44) and is never too low.
-func (s *queueStore) getMetadata(r *request, name string) (*operation, reply) {
-	return &operation{
-		name: "GetQueueMetadata", object: name, partition: name, cost: 1,
-		permission: "r", accountPermission: "r", resource: 'c',
-		run: func() reply {
-			return s.with(r, name, func(q *queue) reply {
-				h := http.Header{
-					"X-Ms-Approximate-Messages-Count": {itoa(int64(q.messages.len()))},
-					"Cache-Control":                   {"no-cache"},
-				}
-				for k, v := range q.metadata {
-					h[http.CanonicalHeaderKey("x-ms-meta-"+k)] = []string{v}
-				}
-				return reply{status: http.StatusOK, header: h}
-			})
-		},
-	}, reply{}
+func (s *queueStore) getMetadata(r *request, name string) reply {
+	return s.with(r, name, func(q *queue) reply {
+		h := http.Header{
+			"X-Ms-Approximate-Messages-Count": {itoa(int64(q.messages.len()))},
+			"Cache-Control":                   {"no-cache"},
+		}
+		for k, v := range q.metadata {
+			h[http.CanonicalHeaderKey("x-ms-meta-"+k)] = []string{v}
+		}
+		return reply{status: http.StatusOK, header: h}
+	})
 }
 
 // setMetadata: learn.microsoft.com/rest/api/storageservices/set-queue-metadata.
 // It replaces everything.
-func (s *queueStore) setMetadata(r *request, name string) (*operation, reply) {
-	return &operation{
-		name: "SetQueueMetadata", object: name, partition: name, cost: 1,
-		accountPermission: "w", resource: 'c',
-		run: func() reply {
-			metadata, rep := readMetadata(r)
-			if rep != nil {
-				return *rep
-			}
-			return s.with(r, name, func(q *queue) reply {
-				q.metadata = metadata
-				return reply{status: http.StatusNoContent}
-			})
-		},
-	}, reply{}
+func (s *queueStore) setMetadata(r *request, name string) reply {
+	metadata, rep := readMetadata(r)
+	if rep != nil {
+		return *rep
+	}
+	return s.with(r, name, func(q *queue) reply {
+		q.metadata = metadata
+		return reply{status: http.StatusNoContent}
+	})
 }
 
 // readMetadata reads the x-ms-meta- headers. Names are kept in small letters:

@@ -3,21 +3,15 @@ package azsim
 import "net/http"
 
 // peekMessages: learn.microsoft.com/rest/api/storageservices/peek-messages.
-func (s *queueStore) peekMessages(r *request, name string) (*operation, reply) {
-	return &operation{
-		name: "PeekMessages", object: name, partition: name, cost: 1,
-		permission: "r", accountPermission: "r", resource: 'o',
-		run: func() reply {
-			n, rep := intParameter(r, "numofmessages", 1, 1, maxMessages)
-			if rep != nil {
-				return *rep
-			}
-			return s.with(r, name, func(q *queue) reply {
-				ms := q.messages.visible(r.now.UnixNano(), int(n))
-				return reply{
-					status: http.StatusOK, header: xmlNoCache(), body: renderPeeked(ms), served: len(ms),
-				}
-			})
-		},
-	}, reply{}
+func (s *queueStore) peekMessages(r *request, name string) reply {
+	n, rep := intParameter(r, "numofmessages", 1, 1, maxMessages)
+	if rep != nil {
+		return *rep
+	}
+	return s.with(r, name, func(q *queue) reply {
+		ms := q.messages.visible(r.now.UnixNano(), int(n))
+		return reply{
+			status: http.StatusOK, header: xmlNoCache(), body: renderPeeked(ms), served: len(ms),
+		}
+	})
 }

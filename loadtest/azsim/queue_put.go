@@ -13,15 +13,7 @@ const (
 )
 
 // putMessage: learn.microsoft.com/rest/api/storageservices/put-message.
-func (s *queueStore) putMessage(r *request, name string) (*operation, reply) {
-	return &operation{
-		name: "PutMessage", object: name, partition: name, cost: 1,
-		permission: "a", accountPermission: "a", resource: 'o',
-		run: func() reply { return s.runPut(r, name) },
-	}, reply{}
-}
-
-func (s *queueStore) runPut(r *request, name string) reply {
+func (s *queueStore) putMessage(r *request, name string) reply {
 	visibility, rep := intParameter(r, "visibilitytimeout", 0, 0, maxVisibility)
 	if rep != nil {
 		return *rep

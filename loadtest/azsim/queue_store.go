@@ -98,7 +98,8 @@ func (s *queueStore) route(r *request) (*operation, reply) {
 	name := segments[0]
 	if name == "" {
 		if comp == "list" && reads(r) {
-			return s.listQueues(r)
+			op := &operation{resource: 's'}
+			return op.is("ListQueues", "", "l", func() reply { return s.listQueues(r) })
 		}
 		return nil, unsupported(r)
 	}
@@ -111,45 +112,55 @@ func (s *queueStore) route(r *request) (*operation, reply) {
 	case len(segments) == 2 && segments[1] == "messages":
 		return s.routeMessages(r, name)
 	case len(segments) == 3 && segments[1] == "messages":
-		switch r.method {
-		case http.MethodPut:
-			return s.updateMessage(r, name, segments[2])
-		case http.MethodDelete:
-			return s.deleteMessage(r, name, segments[2])
-		}
-		return nil, unsupported(r)
+		return s.routeMessage(r, name, segments[2])
 	}
 	return nil, r.fail(http.StatusBadRequest, "InvalidUri", "")
 }
 
 func (s *queueStore) routeQueue(r *request, name, comp string) (*operation, reply) {
+	op := &operation{object: name, resource: 'c'}
+	if comp != "" {
+		op.partition = name
+	}
 	switch {
 	case comp == "" && r.method == http.MethodPut:
-		return s.createQueue(r, name)
+		return op.is("CreateQueue", "", "c,w", func() reply { return s.createQueue(r, name) })
 	case comp == "" && r.method == http.MethodDelete:
-		return s.deleteQueue(r, name)
+		return op.is("DeleteQueue", "", "d", func() reply { return s.deleteQueue(r, name) })
 	case comp == "metadata" && reads(r):
-		return s.getMetadata(r, name)
+		return op.is("GetQueueMetadata", "r", "r", func() reply { return s.getMetadata(r, name) })
 	case comp == "metadata" && r.method == http.MethodPut:
-		return s.setMetadata(r, name)
-	case comp == "acl" && reads(r):
-		return s.getACL(r, name)
+		return op.is("SetQueueMetadata", "", "w", func() reply { return s.setMetadata(r, name) })
+	case comp == "acl" && reads(r): // no SAS may read or write access policies
+		return op.is("GetQueueACL", "", "", func() reply { return s.getACL(r, name) })
 	case comp == "acl" && r.method == http.MethodPut:
-		return s.setACL(r, name)
+		return op.is("SetQueueACL", "", "", func() reply { return s.setACL(r, name) })
 	}
 	return nil, unsupported(r)
 }
 
 func (s *queueStore) routeMessages(r *request, name string) (*operation, reply) {
+	op := &operation{object: name, partition: name, resource: 'o'}
 	switch {
 	case r.method == http.MethodPost:
-		return s.putMessage(r, name)
+		return op.is("PutMessage", "a", "a", func() reply { return s.putMessage(r, name) })
 	case r.method == http.MethodGet && strings.EqualFold(r.query.Get("peekonly"), "true"):
-		return s.peekMessages(r, name)
+		return op.is("PeekMessages", "r", "r", func() reply { return s.peekMessages(r, name) })
 	case r.method == http.MethodGet:
-		return s.getMessages(r, name)
-	case r.method == http.MethodDelete:
-		return s.clearMessages(r, name)
+		return op.is("GetMessages", "p", "p", func() reply { return s.getMessages(r, name) })
+	case r.method == http.MethodDelete: // a service SAS has no permission that covers it
+		return op.is("ClearMessages", "", "d", func() reply { return s.clearMessages(r, name) })
+	}
+	return nil, unsupported(r)
+}
+
+func (s *queueStore) routeMessage(r *request, name, id string) (*operation, reply) {
+	op := &operation{object: name, partition: name, resource: 'o'}
+	switch r.method {
+	case http.MethodPut:
+		return op.is("UpdateMessage", "u", "u", func() reply { return s.updateMessage(r, name, id) })
+	case http.MethodDelete:
+		return op.is("DeleteMessage", "p", "p", func() reply { return s.deleteMessage(r, name, id) })
 	}
 	return nil, unsupported(r)
 }

@@ -6,15 +6,7 @@ import (
 )
 
 // updateMessage: learn.microsoft.com/rest/api/storageservices/update-message.
-func (s *queueStore) updateMessage(r *request, name, id string) (*operation, reply) {
-	return &operation{
-		name: "UpdateMessage", object: name, partition: name, cost: 1,
-		permission: "u", accountPermission: "u", resource: 'o',
-		run: func() reply { return s.runUpdate(r, name, id) },
-	}, reply{}
-}
-
-func (s *queueStore) runUpdate(r *request, name, id string) reply {
+func (s *queueStore) updateMessage(r *request, name, id string) reply {
 	if r.query.Get("visibilitytimeout") == "" {
 		return missingParameter(r, "visibilitytimeout")
 	}

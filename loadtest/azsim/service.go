@@ -107,6 +107,14 @@ type operation struct {
 	run func() reply
 }
 
+// is says what an operation does, with the permissions of a service SAS and of an account SAS.
+func (op *operation) is(
+	name, permission, accountPermission string, run func() reply,
+) (*operation, reply) {
+	op.name, op.permission, op.accountPermission, op.run = name, permission, accountPermission, run
+	return op, reply{}
+}
+
 // backend is one service of one account. Its methods are called by many goroutines at once. route
 // looks at the request only and changes nothing; a request that it does not understand gives a nil
 // operation and the answer. run must not sleep, and wait only for a short mutex: virtual time stops

@@ -181,8 +181,7 @@ func (s *tableStore) routeTables(r *request, t tableTarget, method string) (*ope
 	op := &operation{object: t.table, cost: 1, resource: 'c'}
 	switch {
 	case t.resource == allTables && method == http.MethodGet:
-		op.name, op.accountPermission = "QueryTables", "l"
-		op.run = func() reply { return s.queryTables(r) }
+		return op.is("QueryTables", "", "l", func() reply { return s.queryTables(r) })
 	case t.resource == allTables && method == http.MethodPost:
 		name, e := tableToCreate(r)
 		op.name, op.accountPermission, op.object = "CreateTable", "c,w", name
@@ -193,11 +192,9 @@ func (s *tableStore) routeTables(r *request, t tableTarget, method string) (*ope
 			return s.createTable(r, name)
 		}
 	case t.resource == oneTable && method == http.MethodGet:
-		op.name, op.accountPermission = "QueryTables", "l"
-		op.run = func() reply { return s.getTable(r, t.table) }
+		return op.is("QueryTables", "", "l", func() reply { return s.getTable(r, t.table) })
 	case t.resource == oneTable && method == http.MethodDelete:
-		op.name, op.accountPermission = "DeleteTable", "d"
-		op.run = func() reply { return s.deleteTable(r, t.table) }
+		return op.is("DeleteTable", "", "d", func() reply { return s.deleteTable(r, t.table) })
 	default:
 		return nil, errMethodNotAllowed.answer(r)
 	}
@@ -287,15 +284,11 @@ func (s *tableStore) routeACL(r *request, t tableTarget, method string) (*operat
 	op := &operation{object: t.table, cost: 1, resource: 'c'}
 	switch method {
 	case http.MethodGet, http.MethodHead:
-		op.name = "GetTableACL"
-		op.run = func() reply { return s.getACL(r, t.table) }
+		return op.is("GetTableACL", "", "", func() reply { return s.getACL(r, t.table) })
 	case http.MethodPut:
-		op.name = "SetTableACL"
-		op.run = func() reply { return s.setACL(r, t.table) }
-	default:
-		return nil, errMethodNotAllowed.answer(r)
+		return op.is("SetTableACL", "", "", func() reply { return s.setACL(r, t.table) })
 	}
-	return op, reply{}
+	return nil, errMethodNotAllowed.answer(r)
 }
 
 func (s *tableStore) getACL(r *request, name string) reply {
