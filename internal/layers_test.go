@@ -27,7 +27,7 @@ var levels = []struct {
 }{
 	{"storage", []string{
 		"codec", "shardmap", "pump/storage", "pump/storage/storagetest", "internal/upkeep",
-		"internal/group", "internal/jsonline", "internal/logs", "pump/storage/azure",
+		"internal/through", "internal/group", "internal/jsonline", "internal/logs", "pump/storage/azure",
 	}},
 	{"words", []string{
 		"pump", "pump/source", "internal/taskline",

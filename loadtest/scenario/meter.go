@@ -3,10 +3,10 @@ package scenario
 import (
 	"context"
 	"errors"
-	"iter"
 	"sync/atomic"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/through"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -110,11 +110,30 @@ type meteredAccount struct {
 }
 
 func (a *meteredAccount) Queue(name string) storage.Queue {
-	return &meteredQueue{Queue: a.Account.Queue(name), meter: a.meter}
+	q := a.Account.Queue(name)
+	return through.Queue{Called: name, Way: func(op string, request func(storage.Queue) error) error {
+		return a.meter.call(op, name, func() (int, error) {
+			it := &meteredQueue{Queue: q, meter: a.meter, units: 1}
+			err := request(it)
+			return it.units, err
+		})
+	}}
 }
 
 func (a *meteredAccount) Table(string) storage.Table {
-	return &meteredTable{Table: a.Account.Table(a.table), meter: a.meter}
+	t := a.Account.Table(a.table)
+	return through.Table{
+		Called: a.table,
+		Way: func(op string, request func(storage.Table) error) error {
+			return a.meter.row(op, a.table, func() error { return request(t) })
+		},
+		Row: func(int) error { // as each page is a request of its own
+			if a.meter.dark.Load() {
+				return a.meter.cut("query", a.table)
+			}
+			return nil
+		},
+	}
 }
 
 func (a *meteredAccount) Queues(ctx context.Context, prefix string) (names []string, err error) {
@@ -125,139 +144,40 @@ func (a *meteredAccount) Queues(ctx context.Context, prefix string) (names []str
 	return names, err
 }
 
+// meteredQueue makes one request.
 type meteredQueue struct {
 	storage.Queue
 	meter *meter
+	units int // of the request
 }
 
 func (q *meteredQueue) Put(
 	ctx context.Context, text []byte, delay time.Duration,
-) (r storage.Receipt, err error) {
-	err = q.meter.call("put", q.Name(), func() (int, error) {
-		r, err = q.Queue.Put(ctx, text, delay)
-		if err == nil {
-			q.meter.puts.Add(1)
-		}
-		return 1, err
-	})
+) (storage.Receipt, error) {
+	r, err := q.Queue.Put(ctx, text, delay)
+	if err == nil {
+		q.meter.puts.Add(1)
+	}
 	return r, err
 }
 
 func (q *meteredQueue) Get(
 	ctx context.Context, n int, visibility time.Duration,
-) (ms []storage.Message, err error) {
-	err = q.meter.call("get", q.Name(), func() (int, error) {
-		ms, err = q.Queue.Get(ctx, n, visibility)
-		q.meter.taken.Add(int64(len(ms)))
-		if q.meter.getEach {
-			return max(len(ms), 1), err
-		}
-		return 1, err
-	})
-	if err != nil {
-		ms = nil // the answer was lost
-	}
+) ([]storage.Message, error) {
+	ms, err := q.Queue.Get(ctx, n, visibility)
+	q.meter.taken.Add(int64(len(ms)))
+	q.gave(len(ms))
 	return ms, err
 }
 
-func (q *meteredQueue) Peek(ctx context.Context, n int) (ms []storage.Message, err error) {
-	err = q.meter.call("peek", q.Name(), func() (int, error) {
-		ms, err = q.Queue.Peek(ctx, n)
-		if q.meter.getEach {
-			return max(len(ms), 1), err
-		}
-		return 1, err
-	})
+func (q *meteredQueue) Peek(ctx context.Context, n int) ([]storage.Message, error) {
+	ms, err := q.Queue.Peek(ctx, n)
+	q.gave(len(ms))
 	return ms, err
 }
 
-func (q *meteredQueue) Renew(
-	ctx context.Context, r storage.Receipt, visibility time.Duration,
-) (now storage.Receipt, err error) {
-	err = q.meter.call("renew", q.Name(), func() (int, error) {
-		now, err = q.Queue.Renew(ctx, r, visibility)
-		return 1, err
-	})
-	return now, err
-}
-
-func (q *meteredQueue) Replace(
-	ctx context.Context, r storage.Receipt, text []byte, visibility time.Duration,
-) (now storage.Receipt, err error) {
-	err = q.meter.call("replace", q.Name(), func() (int, error) {
-		now, err = q.Queue.Replace(ctx, r, text, visibility)
-		return 1, err
-	})
-	return now, err
-}
-
-func (q *meteredQueue) Delete(ctx context.Context, r storage.Receipt) error {
-	return q.meter.call("delete", q.Name(), func() (int, error) { return 1, q.Queue.Delete(ctx, r) })
-}
-
-func (q *meteredQueue) Create(ctx context.Context) error {
-	return q.meter.call("create", q.Name(), func() (int, error) { return 1, q.Queue.Create(ctx) })
-}
-
-func (q *meteredQueue) Count(ctx context.Context) (n int64, err error) {
-	err = q.meter.call("count", q.Name(), func() (int, error) {
-		n, err = q.Queue.Count(ctx)
-		return 1, err
-	})
-	return n, err
-}
-
-type meteredTable struct {
-	storage.Table
-	meter *meter
-}
-
-func (t *meteredTable) Create(ctx context.Context) error {
-	return t.meter.row("create", t.Name(), func() error { return t.Table.Create(ctx) })
-}
-
-func (t *meteredTable) Read(
-	ctx context.Context, partition, row string,
-) (e storage.Entity, err error) {
-	err = t.meter.row("read", t.Name(), func() error {
-		e, err = t.Table.Read(ctx, partition, row)
-		return err
-	})
-	return e, err
-}
-
-func (t *meteredTable) Write(ctx context.Context, w storage.Write) (tag storage.ETag, err error) {
-	err = t.meter.row("write", t.Name(), func() error {
-		tag, err = t.Table.Write(ctx, w)
-		return err
-	})
-	return tag, err
-}
-
-func (t *meteredTable) Transact(
-	ctx context.Context, ws []storage.Write,
-) (tags []storage.ETag, err error) {
-	err = t.meter.row("write", t.Name(), func() error {
-		tags, err = t.Table.Transact(ctx, ws)
-		return err
-	})
-	return tags, err
-}
-
-func (t *meteredTable) Query(
-	ctx context.Context, q storage.Query,
-) iter.Seq2[storage.Entity, error] {
-	return func(yield func(storage.Entity, error) bool) {
-		t.meter.control.Add(1)
-		for e, err := range t.Table.Query(ctx, q) {
-			// Asked for each row, as each page is a request of its own.
-			if t.meter.dark.Load() {
-				yield(storage.Entity{}, t.meter.cut("query", t.Name()))
-				return
-			}
-			if !yield(e, err) {
-				return
-			}
-		}
+func (q *meteredQueue) gave(messages int) {
+	if q.meter.getEach {
+		q.units = max(messages, 1)
 	}
 }

@@ -5,13 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/through"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/coordination"
 	"github.com/queuepump/queuepump/pump/internal/closing"
@@ -50,7 +50,7 @@ func newReader(cfg *setup.Config, o Options, set *queues.Set) *statusReader {
 	r := &statusReader{
 		cfg: cfg, options: o, queues: set, asOf: map[string]time.Time{}, missed: map[string]bool{},
 	}
-	r.table = &statusTable{Table: set.Control, made: &r.requests, rows: &r.rows}
+	r.table = r.counted(set.Control)
 	return r
 }
 
@@ -241,37 +241,21 @@ func (r *statusReader) readClaims(ctx context.Context) error {
 	return err
 }
 
-// statusTable counts requests and rows.
-type statusTable struct {
-	storage.Table
-	made, rows *atomic.Int64
-}
-
-func (t *statusTable) Read(ctx context.Context, partition, row string) (storage.Entity, error) {
-	t.made.Add(1)
-	return t.Table.Read(ctx, partition, row)
-}
-
-func (t *statusTable) Write(ctx context.Context, w storage.Write) (storage.ETag, error) {
-	t.made.Add(1)
-	return t.Table.Write(ctx, w)
-}
-
-func (t *statusTable) Query(ctx context.Context, q storage.Query) iter.Seq2[storage.Entity, error] {
-	t.made.Add(1)
-	return func(yield func(storage.Entity, error) bool) {
-		n := 0
-		for e, err := range t.Table.Query(ctx, q) {
-			if err == nil {
-				t.rows.Add(1)
-				if n++; n%rowsAPage == 0 {
-					t.made.Add(1)
-				}
+// counted gives a table that counts requests and rows.
+func (r *statusReader) counted(t storage.Table) storage.Table {
+	return through.Table{
+		Called: t.Name(),
+		Way: func(_ string, request func(storage.Table) error) error {
+			r.requests.Add(1)
+			return request(t)
+		},
+		Row: func(n int) error {
+			r.rows.Add(1)
+			if n%rowsAPage == 0 {
+				r.requests.Add(1)
 			}
-			if !yield(e, err) {
-				return
-			}
-		}
+			return nil
+		},
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"log/slog"
 	"maps"
 	"slices"
@@ -16,6 +15,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/queuepump/queuepump/internal/through"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/row"
@@ -94,8 +94,7 @@ func Open(cfg *pump.Config) *Set {
 	for _, a := range cfg.Accounts {
 		f.Add(a)
 	}
-	c := f.Account(cfg.Control)
-	f.Control = &countedTable{Table: c.Store.Table(row.TableName), account: c, hooks: &f.Cfg.Hooks}
+	f.Control = f.countedTable(f.Account(cfg.Control))
 	if draw := seeding.Draw; draw != nil {
 		f.Control = row.Seeded(f.Control, draw)
 	}
@@ -381,61 +380,26 @@ func (s *Queue) Delete(ctx context.Context, r storage.Receipt) error {
 
 func (s *Queue) String() string { return s.Account.Name + "/" + s.Name }
 
-// countedTable counts the requests to the control table. They are few and
+// tableOps are the requests to the control table that are counted.
+var tableOps = map[string]operation{
+	"create": cluster.OpCreate, "read": cluster.OpRead, "write": cluster.OpWrite,
+	"query": cluster.OpQuery,
+}
+
+// countedTable gives the control table, which counts its requests. They are few and
 // guard the leases, so no budget holds them up.
-type countedTable struct {
-	storage.Table
-	account *Account
-	hooks   *pump.Hooks
-}
-
-func (t *countedTable) note(op operation, start time.Time, err error) {
-	t.account.counts.add(op, err)
-	hookRequest(t.hooks, t.account.Name, t.Name(), op.String(), time.Since(start), err)
-}
-
-func (t *countedTable) Create(ctx context.Context) error {
-	start := time.Now()
-	err := t.Table.Create(ctx)
-	t.note(cluster.OpCreate, start, err)
-	return err
-}
-
-func (t *countedTable) Read(ctx context.Context, partition, row string) (storage.Entity, error) {
-	start := time.Now()
-	e, err := t.Table.Read(ctx, partition, row)
-	t.note(cluster.OpRead, start, err)
-	return e, err
-}
-
-func (t *countedTable) Write(ctx context.Context, w storage.Write) (storage.ETag, error) {
-	start := time.Now()
-	e, err := t.Table.Write(ctx, w)
-	t.note(cluster.OpWrite, start, err)
-	return e, err
-}
-
-func (t *countedTable) Transact(ctx context.Context, ws []storage.Write) ([]storage.ETag, error) {
-	start := time.Now()
-	e, err := t.Table.Transact(ctx, ws)
-	t.note(cluster.OpWrite, start, err)
-	return e, err
-}
-
-func (t *countedTable) Query(
-	ctx context.Context, q storage.Query,
-) iter.Seq2[storage.Entity, error] {
-	return func(yield func(storage.Entity, error) bool) {
+func (f *Set) countedTable(a *Account) storage.Table {
+	t := a.Store.Table(row.TableName)
+	count := func(op string, request func(storage.Table) error) error {
 		start := time.Now()
-		var last error
-		defer func() { t.note(cluster.OpQuery, start, last) }()
-		for e, err := range t.Table.Query(ctx, q) {
-			last = err
-			if !yield(e, err) {
-				return
-			}
+		err := request(t)
+		if is, counted := tableOps[op]; counted {
+			a.counts.add(is, err)
+			hookRequest(&f.Cfg.Hooks, a.Name, t.Name(), op, time.Since(start), err)
 		}
+		return err
 	}
+	return through.Table{Called: t.Name(), Way: count}
 }
 
 // AsError is the storage failure in err, if there is one.
