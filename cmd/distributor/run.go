@@ -13,13 +13,10 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
-	"github.com/queuepump/queuepump/internal/admin"
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/internal/configfile"
-	"github.com/queuepump/queuepump/internal/logs"
 	"github.com/queuepump/queuepump/internal/operate"
 	"github.com/queuepump/queuepump/internal/service"
-	"github.com/queuepump/queuepump/internal/telemetry"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/source"
@@ -27,8 +24,7 @@ import (
 
 // runFlags are the flags of `distributor run`.
 type runFlags struct {
-	config    string
-	admin     string
+	around    operate.Surrounding
 	once      bool
 	json      bool
 	onBadLine string
@@ -37,9 +33,6 @@ type runFlags struct {
 	source    cli.SourceFlags
 	console   cli.ConsoleFlags
 	options   distributor.Options
-
-	service *service.Supervised
-	page    *admin.Page // nil: no port
 }
 
 func run() *cobra.Command {
@@ -124,7 +117,7 @@ where /readyz, /metrics and /debug/pprof/ are.
 func (f *runFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	cli.ConfigFlag(cmd, &f.config)
+	cli.ConfigFlag(cmd, &f.around.Config)
 	cli.TakesHangup(cmd)
 	flags.BoolVar(&f.once, "once", false, "send the source once (the default)")
 	flags.StringVar(&f.options.Name, "name", "",
@@ -160,7 +153,7 @@ func (f *runFlags) add(cmd *cobra.Command) {
 	flags.DurationVar(&f.options.Lease, "lease", 0,
 		"after how long without a beat it counts as dead, and another leads; the same in all "+
 			"processes (default 4 x --beat)")
-	flags.StringVar(&f.admin, "admin", "",
+	flags.StringVar(&f.around.Admin, "admin", "",
 		"where the admin port listens, `ADDR` as host:port, or off "+
 			"(default: what the configuration says, or a free port of loopback)")
 	flags.BoolVar(&f.json, "json", false,
@@ -202,7 +195,7 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	file, err := f.load()
+	file, err := f.around.Load("distributor", console)
 	if err != nil {
 		return err
 	}
@@ -215,65 +208,29 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	if _, err := distributor.New(file.Config, src, f.options); err != nil {
 		return cli.Explain(err, file)
 	}
-	port, err := f.open(console, file)
-	if err != nil {
+	if err := f.open(); err != nil {
 		return err
 	}
-	defer port.Close() // after everything else: it shows how the distributor stops
+	defer f.around.Port.Close() // after everything else: it shows how the distributor stops
 	ctx, end := console.Outlive(cmd.Context())
 	defer end()
-	return f.distribute(ctx, cmd.OutOrStdout(), console, file, src, port)
-}
-
-// load reads the configuration.
-func (f *runFlags) load() (*configfile.File, error) {
-	file, err := configfile.Load(f.config)
-	if err == nil && f.admin != admin.Off {
-		err = file.CheckAdmin()
-	}
-	return file, err
+	return f.distribute(ctx, cmd.OutOrStdout(), console, file, src)
 }
 
 // open opens what surrounds a distributor that runs.
-func (f *runFlags) open(console *cli.Console, file *configfile.File) (*admin.Server, error) {
-	keys, err := cli.Keys(console.Log, f.config, file)
+func (f *runFlags) open() error {
+	err := f.around.Begin(cmp.Or(f.options.Grace, 20*time.Second), func() {})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	f.service = &service.Supervised{
-		Keys: keys, Events: service.NewEvents(file.Events, console.Log),
-		Manager: service.Open(console.Log), Grace: cmp.Or(f.options.Grace, 20*time.Second),
-		AtOnce: console.AtOnce(func() {}),
-	}
-	listen := cmp.Or(f.admin, file.Admin.Listen)
-	if f.page, err = operate.OpenPage(listen, f.config, file, console.Log); err != nil {
-		return nil, err
-	}
-	return admin.Open(admin.Options{
-		Listen: listen, Advertise: file.Admin.Advertise, Page: f.page,
-		Workload: file.Config.Workload, Role: "distributor", Version: logs.Revision(), Log: console.Log,
-		Prices: file.Config.Prices,
-	})
-}
-
-// surrounded is the configuration of a distributor that runs; exported is called at its end.
-func (f *runFlags) surrounded(
-	console *cli.Console, file *configfile.File, port *admin.Server,
-) (cfg pump.Config, exported func(), err error) {
-	cfg = file.Config
-	cfg.TracerProvider, exported, err = telemetry.Traces("distributor", logs.Revision(), console.Log)
-	cfg.Log, cfg.Admin, cfg.Hooks = console.Log, port.Address(), f.service.Hooks(port.Hooks(cfg.Hooks))
-	if err != nil {
-		err = cli.Usage("%w", err)
-	}
-	return cfg, exported, err
+	return f.around.Open()
 }
 
 func (f *runFlags) distribute(
 	ctx context.Context, out io.Writer, console *cli.Console, file *configfile.File, src source.Source,
-	port *admin.Server,
 ) error {
-	cfg, exported, err := f.surrounded(console, file, port)
+	port := f.around.Port
+	cfg, exported, err := f.around.Surrounded()
 	if err != nil {
 		return err
 	}
@@ -286,7 +243,7 @@ func (f *runFlags) distribute(
 	f.source.Hide(src, file)
 	ctx, unread := context.WithCancelCause(ctx)
 	defer unread(nil)
-	f.service.Stop = func() { unread(&cli.Interrupted{Signal: syscall.SIGTERM}) }
+	f.around.Stop = func() { unread(&cli.Interrupted{Signal: syscall.SIGTERM}) }
 	var printing error
 	o.OnRun = func(s distributor.Summary, err error) {
 		console.Done()
@@ -301,9 +258,8 @@ func (f *runFlags) distribute(
 	}
 	service.LimitMemory(ctx, d.Memory, f.source.RunsCommand(), console.Log)
 	port.ShowDistributor(d)
-	port.Also(f.service.Keys)
-	f.reloads(console, file, d)
-	summary, err := service.Run(ctx, f.service, service.Distributor(d), d)
+	f.around.Reloads(nil, d.Reload)
+	summary, err := service.Run(ctx, &f.around.Supervised, service.Distributor(d), d)
 	console.Done()
 	switch {
 	case err == nil || f.repeats() || summary.Run == (pump.RunID{}):

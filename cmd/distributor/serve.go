@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/queuepump/queuepump/internal/admin"
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/internal/configfile"
 	"github.com/queuepump/queuepump/internal/serve"
@@ -57,7 +56,7 @@ has, seals its run and ends with status 0.`,
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	cli.ConfigFlag(cmd, &f.config)
+	cli.ConfigFlag(cmd, &f.around.Config)
 	cli.TakesHangup(cmd)
 	flags.StringVar(&f.http.Listen, "listen", "127.0.0.1:8080",
 		"where tasks are posted, `ADDR` as host:port, or unix: and a path")
@@ -76,7 +75,7 @@ has, seals its run and ends with status 0.`,
 	flags.IntVar(&f.sender.Pack, "pack", 0, "the most tasks in a message (default: as many as fit)")
 	flags.DurationVar(&f.http.Grace, "grace", 20*time.Second,
 		"how long posts under way may take after a signal")
-	flags.StringVar(&f.admin, "admin", "",
+	flags.StringVar(&f.around.Admin, "admin", "",
 		"where the admin port listens, `ADDR` as host:port, or off "+
 			"(default: what the configuration says, or a free port of loopback)")
 	f.console.Add(cmd, 0)
@@ -95,7 +94,7 @@ func (f *serveFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	file, err := f.load()
+	file, err := f.around.Load("distributor", console)
 	if err != nil {
 		return err
 	}
@@ -111,14 +110,13 @@ func (f *serveFlags) run(cmd *cobra.Command) error {
 	if _, err := distributor.NewSender(file.Config, f.sender); err != nil {
 		return cli.Explain(err, file)
 	}
-	port, err := f.open(console, file)
-	if err != nil {
+	if err := f.open(); err != nil {
 		return err
 	}
-	defer port.Close() // after everything else: it shows how the server stops
+	defer f.around.Port.Close() // after everything else: it shows how the server stops
 	ctx, end := console.Outlive(cmd.Context())
 	defer end()
-	return f.serve(ctx, console, file, port)
+	return f.serve(ctx, console, file)
 }
 
 // access says who may post.
@@ -146,9 +144,9 @@ func (f *serveFlags) access(file *configfile.File) error {
 }
 
 func (f *serveFlags) serve(
-	ctx context.Context, console *cli.Console, file *configfile.File, port *admin.Server,
+	ctx context.Context, console *cli.Console, file *configfile.File,
 ) error {
-	cfg, exported, err := f.surrounded(console, file, port)
+	cfg, exported, err := f.around.Surrounded()
 	if err != nil {
 		return err
 	}
@@ -158,15 +156,14 @@ func (f *serveFlags) serve(
 	}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	f.service.Stop = func() { stop(&cli.Interrupted{Signal: syscall.SIGTERM}) }
+	f.around.Stop = func() { stop(&cli.Interrupted{Signal: syscall.SIGTERM}) }
 	server := serve.New(f.http)
 	service.LimitMemory(ctx, server.Memory, false, console.Log)
 	d := f.http.Sender.Distributor()
-	port.ShowSending(d, server.State)
-	port.Also(f.service.Keys)
-	port.Also(server)
-	f.reloads(console, file, d)
-	summary, err := service.Run(ctx, f.service, service.Sending(server.State, d.Loops), server)
+	f.around.Port.ShowSending(d, server.State)
+	f.around.Port.Also(server)
+	f.around.Reloads(nil, d.Reload)
+	summary, err := service.Run(ctx, &f.around.Supervised, service.Sending(server.State, d.Loops), server)
 	console.Log.Info("the server has ended", "run", summary.Run, "tasks", summary.Tasks,
 		"messages", summary.Envelopes)
 	if i, is := cli.WasInterrupted(ctx).(*cli.Interrupted); is && i.Signal == syscall.SIGPIPE {

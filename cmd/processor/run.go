@@ -14,29 +14,22 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
-	"github.com/queuepump/queuepump/internal/admin"
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/internal/configfile"
 	"github.com/queuepump/queuepump/internal/handlers"
-	"github.com/queuepump/queuepump/internal/logs"
 	"github.com/queuepump/queuepump/internal/operate"
 	"github.com/queuepump/queuepump/internal/service"
-	"github.com/queuepump/queuepump/internal/telemetry"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/processor"
 )
 
 // runFlags are the flags of `processor run`.
 type runFlags struct {
-	config  string
-	admin   string
+	around  operate.Surrounding
 	json    bool
 	console cli.ConsoleFlags
 	work    workFlags
 	options processor.Options
-
-	service *service.Supervised
-	page    *admin.Page // nil: no port
 }
 
 func run() *cobra.Command {
@@ -91,7 +84,7 @@ without being handled and counted as skipped. Exit status: processor --help.`,
 func (f *runFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	cli.ConfigFlag(cmd, &f.config)
+	cli.ConfigFlag(cmd, &f.around.Config)
 	cli.TakesHangup(cmd)
 	f.work.add(cmd)
 	flags.DurationVar(&f.options.UntilIdle, "until-idle", 0,
@@ -134,7 +127,7 @@ func (f *runFlags) add(cmd *cobra.Command) {
 	flags.DurationVar(&f.options.Lease, "lease", 0,
 		"after how long without such a sign others take its segments over; the same in all "+
 			"processes (default 4 x --beat)")
-	flags.StringVar(&f.admin, "admin", "",
+	flags.StringVar(&f.around.Admin, "admin", "",
 		"where /readyz, /metrics and /debug/pprof/ are, `ADDR` as host:port, or off "+
 			"(default: as configured, or a free port of loopback)")
 	flags.BoolVar(&f.json, "json", false, "print the summary as a JSON object")
@@ -154,14 +147,9 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	file, err := configfile.Load(f.config)
+	file, err := f.around.Load("processor", console)
 	if err != nil {
 		return err
-	}
-	if f.admin != admin.Off {
-		if err := file.CheckAdmin(); err != nil {
-			return err
-		}
 	}
 	keyed := &f.options.PerKey
 	keyed.Concurrent = cmp.Or(keyed.Concurrent, file.PerKey.Concurrent)
@@ -169,18 +157,9 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	if err := f.check(file); err != nil {
 		return err
 	}
-	keys, err := cli.Keys(console.Log, f.config, file)
-	if err != nil {
+	// Before --out is opened: after a mistake nothing is made.
+	if err := f.around.Begin(f.options.Grace, handlers.KillChildren); err != nil {
 		return err
-	}
-	listen := cmp.Or(f.admin, file.Admin.Listen)
-	if err := admin.Check(listen, file.Admin.Advertise); err != nil {
-		return err // before --out is opened: after a mistake nothing is made
-	}
-	f.service = &service.Supervised{
-		Keys: keys, Events: service.NewEvents(file.Events, console.Log),
-		Manager: service.Open(console.Log), Grace: f.options.Grace,
-		AtOnce: console.AtOnce(handlers.KillChildren),
 	}
 	f.limitMemory(cmd.Context(), console)
 	ctx, end := console.Outlive(cmd.Context())
@@ -189,7 +168,7 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	// signal.
 	ctx, broken := context.WithCancelCause(ctx)
 	defer broken(nil)
-	f.service.Stop = func() { broken(&cli.Interrupted{Signal: syscall.SIGTERM}) }
+	f.around.Stop = func() { broken(&cli.Interrupted{Signal: syscall.SIGTERM}) }
 	f.work.connections, f.work.claims = f.options.Concurrency, f.options.MinInterval > 0
 	h, err := f.work.handler(ctx, file, console.Log, func(err error) {
 		console.Log.Error("the processor stops", "error", err)
@@ -198,21 +177,13 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if f.page, err = operate.OpenPage(listen, f.config, file, console.Log); err != nil {
+	if err := f.around.Open(); err != nil {
 		return errors.Join(err, h.close())
 	}
-	port, err := admin.Open(admin.Options{
-		Listen: listen, Advertise: file.Admin.Advertise, Page: f.page,
-		Workload: file.Config.Workload, Role: "processor", Version: logs.Revision(), Log: console.Log,
-		Prices: file.Config.Prices,
-	})
-	if err != nil {
-		return errors.Join(err, h.close())
-	}
-	defer port.Close() // after everything else: it shows how the processor stops
+	defer f.around.Port.Close() // after everything else: it shows how the processor stops
 	var gone quarantined
 	file.Config.Hooks.Quarantine = gone.add
-	err = errors.Join(f.process(ctx, cmd.OutOrStdout(), console, file, h, port), h.close())
+	err = errors.Join(f.process(ctx, cmd.OutOrStdout(), console, file, h), h.close())
 	var failures []string
 	if h.failures != nil {
 		failures = h.failures()
@@ -312,17 +283,13 @@ func (f *runFlags) processor() processor.Options {
 
 func (f *runFlags) process(
 	ctx context.Context, out io.Writer, console *cli.Console, file *configfile.File, h *handler,
-	port *admin.Server,
 ) error {
-	cfg := file.Config
-	spans, exported, err := telemetry.Traces("processor", logs.Revision(), console.Log)
+	cfg, exported, err := f.around.Surrounded()
 	if err != nil {
-		return cli.Usage("%w", err)
+		return err
 	}
 	defer exported()
-	cfg.TracerProvider = spans
-	cfg.Log, cfg.Admin, cfg.Hooks = console.Log, port.Address(), f.service.Hooks(port.Hooks(cfg.Hooks))
-	if port != nil { // without a port no scraper sees the metrics
+	if f.around.Port != nil { // without a port no scraper sees the metrics
 		cfg.Sample = file.Admin.SampleEvery()
 	}
 	o := f.processor()
@@ -336,10 +303,9 @@ func (f *runFlags) process(
 	if err != nil {
 		return cli.Explain(err, file)
 	}
-	port.ShowProcessor(p)
-	port.Also(f.service.Keys)
-	f.reloads(console, file, p, h.reopen)
-	summary, err := service.Run(ctx, f.service, service.Processor(p), p)
+	f.around.Port.ShowProcessor(p)
+	f.around.Reloads(h.reopen, p.Reload)
+	summary, err := service.Run(ctx, &f.around.Supervised, service.Processor(p), p)
 	console.Done()
 	if err = cli.Explain(err, file); cli.IsMistake(err) {
 		return err // nothing was done to sum up

@@ -14,15 +14,6 @@ import (
 	"github.com/queuepump/queuepump/internal/logs"
 )
 
-// OpenPage makes the page of a configuration's workload, for an admin port at listen; nil without a
-// port. The caller renews the configuration's keys.
-func OpenPage(listen, config string, file *configfile.File, log *slog.Logger) (*admin.Page, error) {
-	if listen == admin.Off || file.Page.ByCommand {
-		return nil, nil
-	}
-	return newPage(config, file, log)
-}
-
 func newPage(config string, file *configfile.File, log *slog.Logger) (*admin.Page, error) {
 	path, _ := configfile.Path(config)
 	p, err := admin.NewPage(admin.PageOptions{

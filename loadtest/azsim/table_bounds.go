@@ -1,6 +1,9 @@
 package azsim
 
-import "strings"
+import (
+	"cmp"
+	"strings"
+)
 
 // bound is one end of a range of keys; the zero value means no end.
 type bound struct {
@@ -23,48 +26,36 @@ func (k keyBounds) point() (string, bool) {
 	return low.key, low.set && high.set && low.key == high.key && !low.open && !high.open
 }
 
-// tighterLow returns the later of two lower ends.
-func tighterLow(a, b bound) bound {
-	if !a.set || b.set && (b.key > a.key || b.key == a.key && b.open) {
+// Of a lower end up is 1, as a greater key is tighter there, and -1 of an upper one.
+const (
+	lower = 1
+	upper = -1
+)
+
+func tighter(a, b bound, up int) bound {
+	if !a.set || b.set && (cmp.Compare(b.key, a.key) == up || b.key == a.key && b.open) {
 		return b
 	}
 	return a
 }
 
-func tighterHigh(a, b bound) bound {
-	if !a.set || b.set && (b.key < a.key || b.key == a.key && b.open) {
-		return b
-	}
-	return a
-}
-
-func looserLow(a, b bound) bound {
+func looser(a, b bound, up int) bound {
 	if !a.set || !b.set {
 		return bound{}
 	}
-	if a.key < b.key || a.key == b.key && b.open {
-		return a
-	}
-	return b
-}
-
-func looserHigh(a, b bound) bound {
-	if !a.set || !b.set {
-		return bound{}
-	}
-	if a.key > b.key || a.key == b.key && b.open {
+	if cmp.Compare(b.key, a.key) == up || a.key == b.key && b.open {
 		return a
 	}
 	return b
 }
 
 func (a keySpan) and(b keySpan) keySpan {
-	return keySpan{tighterLow(a.low, b.low), tighterHigh(a.high, b.high)}
+	return keySpan{tighter(a.low, b.low, lower), tighter(a.high, b.high, upper)}
 }
 
 // or covers both spans and all that lies between them.
 func (a keySpan) or(b keySpan) keySpan {
-	return keySpan{looserLow(a.low, b.low), looserHigh(a.high, b.high)}
+	return keySpan{looser(a.low, b.low, lower), looser(a.high, b.high, upper)}
 }
 
 func (f filterAnd) bounds() keyBounds {
