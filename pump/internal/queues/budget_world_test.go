@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/internal/proof"
+	"github.com/queuepump/queuepump/internal/through"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/setup"
@@ -306,7 +307,7 @@ func (noStorage) Queue(string) storage.Queue { return nil }
 
 func (noStorage) Container(string) storage.Container { return nil }
 
-func (noStorage) Table(string) storage.Table { return nil }
+func (noStorage) Table(string) storage.Table { return through.Table{} }
 
 func (noStorage) Queues(context.Context, string) ([]string, error) { return nil, nil }
 
