@@ -102,24 +102,6 @@ func TestAllMessagesOfOneGetCarryOneReceiptAndNoTwoGetsTheSame(t *testing.T) {
 	})
 }
 
-// get-messages: DequeueCount "begins with a value of 1 the first time".
-func TestDequeueCountRisesWithEachGetAndNotWithAPeek(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, _ := newRaw(t, Config{})
-		w.create("queue")
-		w.put("queue", "x", "")
-		for want := range 3 {
-			if ms := w.peek("queue"); len(ms) != 1 || ms[0].Dequeued != want || ms[0].Receipt != "" || ms[0].Next != "" {
-				t.Fatalf("peek: %+v", ms)
-			}
-			if ms := w.get("queue", "?visibilitytimeout=1"); len(ms) != 1 || ms[0].Dequeued != want+1 {
-				t.Fatalf("get: %+v", ms)
-			}
-			time.Sleep(time.Second)
-		}
-	})
-}
-
 // AZURE.md A3, clamp: recorded in enqueue_peek_and_dequeue_negative.
 func TestALeaseEndsAtTheLatestWhenTheMessageExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
