@@ -136,16 +136,6 @@ func masked(s string) string {
 	return guidForm.ReplaceAllString(s, "${1}GUID")
 }
 
-// all reads every page of a query through the real client.
-func (b *tableBench) all(c *aztables.Client, o *aztables.ListEntitiesOptions) []map[string]any {
-	b.Helper()
-	var rows []map[string]any
-	for _, page := range b.pages(c, o) {
-		rows = append(rows, page...)
-	}
-	return rows
-}
-
 // pages reads every page of a query through the real client.
 func (b *tableBench) pages(c *aztables.Client, o *aztables.ListEntitiesOptions) [][]map[string]any {
 	b.Helper()

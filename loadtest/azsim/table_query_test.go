@@ -219,29 +219,3 @@ func TestPagesTogetherAreTheAnswer(t *testing.T) {
 		}
 	})
 }
-
-// A table of 100,000 rows in one partition is written, read by key, by range
-// and as a whole.
-func TestABigTable(t *testing.T) {
-	b := newTableBench(t, TableOptions{})
-	c := b.fill("big", 1, 100_000)
-	if _, err := c.GetEntity(b.Context(), "P000", "R77777", nil); err != nil {
-		t.Error(err)
-	}
-	if got := b.pages(c, &aztables.ListEntitiesOptions{Filter: ptr("PartitionKey eq 'P000' and RowKey ge 'R5000' and RowKey lt 'R5001'")}); !slices.Equal(sizes(got), []int{10}) {
-		t.Errorf("a range has pages of %v rows", sizes(got))
-	}
-	rows, pages, from := 0, 0, url.Values{}
-	for {
-		a := b.do("GET", "/big()?$select=RowKey&"+from.Encode(), "", "Accept: application/json;odata=nometadata")
-		rows, pages = rows+strings.Count(a.body, "RowKey"), pages+1
-		if a.header.Get("x-ms-continuation-NextPartitionKey") == "" {
-			break
-		}
-		from.Set("NextPartitionKey", a.header.Get("x-ms-continuation-NextPartitionKey"))
-		from.Set("NextRowKey", a.header.Get("x-ms-continuation-NextRowKey"))
-	}
-	if rows != 100_000 || pages != 100 {
-		t.Errorf("%d rows in %d pages", rows, pages)
-	}
-}
