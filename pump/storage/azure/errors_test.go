@@ -302,20 +302,6 @@ func TestContextThatEndsAfterTheRequestIsMaybeDone(t *testing.T) {
 	}
 }
 
-func TestEveryRequestHasADeadline(t *testing.T) {
-	t.Parallel()
-	for op, call := range requests {
-		a, err := Open(Options{ConnectionString: testConnection, Transport: transportFunc(func(req *http.Request) (*http.Response, error) {
-			if d, ok := req.Context().Deadline(); !ok || time.Until(d) > callTimeout {
-				t.Errorf("%s: deadline %v, %v", op, d, ok)
-			}
-			return nil, io.EOF
-		})})
-		must(t, err)
-		_ = call(context.WithoutCancel(t.Context()), a)
-	}
-}
-
 type transportFunc func(*http.Request) (*http.Response, error)
 
 func (f transportFunc) Do(req *http.Request) (*http.Response, error) { return f(req) }
