@@ -27,8 +27,7 @@ func TestAStaleReceiptIsAMismatchIfSoConfigured(t *testing.T) {
 // contents"; its response gives a new pop receipt.
 func TestAnUpdateGivesANewReceiptAndEndsTheOldOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, _ := newRaw(t, Config{})
-		w.create("queue")
+		w, _ := newQueue(t)
 		w.put("queue", "x", "")
 		m := w.get("queue", "")[0]
 		u := w.want(204, "", "PUT", m.target("queue", "&visibilitytimeout=60"), text("new"))
@@ -48,8 +47,7 @@ func TestAnUpdateGivesANewReceiptAndEndsTheOldOne(t *testing.T) {
 
 // AZURE.md A3, update: no body keeps the text (Q55), an empty text empties it (D2).
 func TestAnUpdateWithoutABodyKeepsTheText(t *testing.T) {
-	w, _ := newRaw(t, Config{})
-	w.create("queue")
+	w, _ := newQueue(t)
 	w.put("queue", "precious", "")
 	m := w.get("queue", "")[0]
 	m.Receipt = w.want(204, "", "PUT", m.target("queue", "&visibilitytimeout=0"), "").header.Get("x-ms-popreceipt")
@@ -64,8 +62,7 @@ func TestAnUpdateWithoutABodyKeepsTheText(t *testing.T) {
 
 // update-message and delete-message2, URI parameters.
 func TestUpdateAndDeleteParametersAreChecked(t *testing.T) {
-	w, _ := newRaw(t, Config{})
-	w.create("queue")
+	w, _ := newQueue(t)
 	m := w.put("queue", "x", "")
 	at := "/queue/messages/" + m.ID
 	receipt := "popreceipt=" + url.QueryEscape(m.Receipt)

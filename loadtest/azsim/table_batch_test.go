@@ -126,8 +126,7 @@ func TestBatchRules(t *testing.T) {
 		{"a key with a quote that is not doubled (D22)", []part{insertion("p", "a"), {"PUT", "/tbl(PartitionKey='p',RowKey='o%27brien')", "{}", nil}}, "202 400 InvalidInput 1"},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
-			b := newTableBench(t, TableOptions{})
-			b.table("tbl")
+			b := newTable(t)
 			b.want(b.do("POST", "/tbl", `{"PartitionKey":"p","RowKey":"there"}`, "Prefer: return-no-content"), 204, "")
 			a := b.do("POST", "/$batch", changeSet(c.parts...), batchType)
 			if got := innerError(a); got != c.want {
@@ -144,8 +143,7 @@ func TestBatchRules(t *testing.T) {
 }
 
 func TestBatchThatCannotBeReadIsRefusedAsAWhole(t *testing.T) {
-	b := newTableBench(t, TableOptions{})
-	b.table("tbl")
+	b := newTable(t)
 	good := changeSet(insertion("p", "a"))
 	for name, c := range map[string]struct {
 		body, contentType string
@@ -174,8 +172,7 @@ func TestBatchThatCannotBeReadIsRefusedAsAWhole(t *testing.T) {
 // processed by the service, and additional change sets will be rejected with
 // status code 400."
 func TestOnlyTheFirstChangeSetIsProcessed(t *testing.T) {
-	b := newTableBench(t, TableOptions{})
-	b.table("tbl")
+	b := newTable(t)
 	first, second := changeSet(insertion("p", "a")), changeSet(insertion("p", "b"))
 	a := b.do("POST", "/$batch", strings.TrimSuffix(first, "--batch_1--\r\n")+second, batchType)
 	if a.status != 202 || strings.Count(a.body, "HTTP/1.1 204") != 1 || strings.Count(a.body, "HTTP/1.1 400") != 1 {

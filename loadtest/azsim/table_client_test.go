@@ -40,9 +40,7 @@ func TestClientTables(t *testing.T) {
 	if names, _ := list(&aztables.ListTablesOptions{Filter: ptr("TableName ge 'Table05' and TableName lt 'Table08'"), Top: ptr[int32](2)}); cmp.Diff(names, []string{"Table05", "Table06", "Table07"}) != "" {
 		t.Errorf("filtered: %v", names)
 	}
-	if _, err := b.service.DeleteTable(b.Context(), "TABLE00", nil); err != nil {
-		t.Error(err)
-	}
+	must(t, errOf(b.service.DeleteTable(b.Context(), "TABLE00", nil)))
 	_, err = b.service.DeleteTable(b.Context(), "Table00", nil)
 	wantCode(t, err, 404, "ResourceNotFound")
 	_, err = b.service.CreateTable(b.Context(), "Table00", nil)
@@ -151,19 +149,13 @@ var sharedOperations = []struct {
 func (b *tableBench) shared(v aztables.SASSignatureValues) *aztables.Client {
 	b.Helper()
 	cred, err := aztables.NewSharedKeyCredential("acct", b.sim.Key("acct"))
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	v.TableName, v.Protocol = "tbl", aztables.SASProtocolHTTPS
 	v.ExpiryTime = time.Now().UTC().Add(time.Hour)
 	q, err := v.Sign(cred)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	c, err := aztables.NewClientWithNoCredential(benchURL+"/tbl?"+q, clientOptions(b.sim))
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	return c
 }
 

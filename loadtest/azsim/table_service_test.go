@@ -50,8 +50,7 @@ func TestThePartitionLimitCountsEntities(t *testing.T) {
 
 // A POST may carry the verb in X-HTTP-Method. A null leaves the property alone.
 func TestVerbsThroughATunnel(t *testing.T) {
-	b := newTableBench(t, TableOptions{})
-	b.table("tbl")
+	b := newTable(t)
 	const row = "/tbl(PartitionKey='p',RowKey='r')"
 	b.want(b.do("POST", row, `{"A":1}`, "X-HTTP-Method: PUT"), 204, "")
 	b.want(b.do("POST", row, `{"A":null,"B":2}`, "X-HTTP-Method: MERGE", "If-Match: *"), 204, "")
@@ -64,8 +63,7 @@ func TestVerbsThroughATunnel(t *testing.T) {
 
 // Requests are counted under the names of the REST reference.
 func TestTableOperationsAreCountedByName(t *testing.T) {
-	b := newTableBench(t, TableOptions{})
-	b.table("tbl")
+	b := newTable(t)
 	const row = "/tbl(PartitionKey='p',RowKey='r')"
 	for _, r := range []struct{ method, path, body, header string }{
 		{"POST", "/tbl", `{"PartitionKey":"p","RowKey":"r"}`, "A: b"},
