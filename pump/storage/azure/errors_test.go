@@ -290,12 +290,11 @@ func TestContextThatEndsAfterTheRequestIsMaybeDone(t *testing.T) {
 	t.Parallel()
 	for op, call := range requests {
 		ctx, cancel := context.WithCancel(t.Context())
-		a, err := Open(Options{ConnectionString: testConnection, Transport: transportFunc(func(req *http.Request) (*http.Response, error) {
+		a := openFake(t, transportFunc(func(req *http.Request) (*http.Response, error) {
 			cancel()
 			<-req.Context().Done()
 			return nil, req.Context().Err()
-		})})
-		must(t, err)
+		}))
 		if err := call(ctx, a); !storage.Is(err, storage.MaybeDone) || !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: %v", op, err)
 		}

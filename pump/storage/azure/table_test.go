@@ -237,7 +237,7 @@ func TestQueryFollowsContinuationsToTheEnd(t *testing.T) {
 		"1!4!cA--/1!4!Mg--": {`{"odata.etag":"e","PartitionKey":"p","RowKey":"b"}`, "", ""},
 	}
 	var filters []string
-	a, err := Open(Options{ConnectionString: testConnection, Transport: transportFunc(func(req *http.Request) (*http.Response, error) {
+	a := openFake(t, transportFunc(func(req *http.Request) (*http.Response, error) {
 		v := req.URL.Query()
 		filters = append(filters, v.Get("$filter")+"|"+v.Get("$select"))
 		p, ok := pages[v.Get("NextPartitionKey")+"/"+v.Get("NextRowKey")]
@@ -252,8 +252,7 @@ func TestQueryFollowsContinuationsToTheEnd(t *testing.T) {
 			h.Set("x-ms-continuation-NextRowKey", p.token)
 		}
 		return (&fake{status: 200, header: h, body: `{"odata.metadata":"x","value":[` + p.rows + `]}`}).Do(req)
-	})})
-	must(t, err)
+	}))
 	var rows []string
 	for e, err := range a.Table("table1").Query(t.Context(), storage.Query{Partition: "p", From: "a", To: "c", Select: []string{"v", "w"}}) {
 		must(t, err)
