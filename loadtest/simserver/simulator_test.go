@@ -50,9 +50,7 @@ func queueOf(t *testing.T, s *Simulator, account string) *azqueue.QueueClient {
 		must(t, err)
 		return service.NewQueueClient("work")
 	}
-	if _, err := open(s.Transport().Spared()).Create(context.Background(), nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, proof.ErrOf(open(s.Transport().Spared()).Create(context.Background(), nil)))
 	return open(s.Transport())
 }
 
