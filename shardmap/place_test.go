@@ -38,13 +38,6 @@ func mustNew(t testing.TB, segments int, shards []Shard) *Map {
 	return m
 }
 
-func mustChange(t testing.TB, m *Map, shards []Shard) *Map {
-	t.Helper()
-	next, err := m.Change(shards)
-	must(t, err)
-	return next
-}
-
 // drained is the list with one shard draining.
 func drained(shards []Shard, i int) []Shard {
 	shards = slices.Clone(shards)
