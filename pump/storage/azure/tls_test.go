@@ -72,9 +72,7 @@ func served(t *testing.T, secure bool, answer http.HandlerFunc) (storage.Account
 		srv.Start()
 	}
 	t.Cleanup(srv.Close)
-	a, err := Open(Options{ConnectionString: "AccountName=acct;AccountKey=" + testKey + ";QueueEndpoint=" + srv.URL + ";TableEndpoint=" + srv.URL + ";BlobEndpoint=" + srv.URL, Transport: NewTransport(1)})
-	must(t, err)
-	return a, &asked
+	return openAt(t, srv.URL, 1), &asked
 }
 
 func TestAServerWithoutAGoodCertificateGetsNoRequest(t *testing.T) {

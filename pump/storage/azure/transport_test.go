@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -132,24 +131,6 @@ func piped(t *testing.T, client *http.Client, theirEnd func(net.Conn) net.Conn) 
 		serving.Wait()
 	})
 	return &opened
-}
-
-func TestRedirectsAreNotFollowed(t *testing.T) {
-	t.Parallel()
-	var elsewhere atomic.Int64
-	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { elsewhere.Add(1) }))
-	t.Cleanup(other.Close)
-	server := httptest.NewServer(http.RedirectHandler(other.URL, http.StatusTemporaryRedirect))
-	t.Cleanup(server.Close)
-	a := openAt(t, server.URL, 1)
-	for op, call := range requests {
-		if err := call(t.Context(), a); !storage.Is(err, storage.MaybeDone) {
-			t.Errorf("%s: %v", op, err)
-		}
-	}
-	if n := elsewhere.Load(); n != 0 {
-		t.Errorf("%d requests, with their signatures, went to another host", n)
-	}
 }
 
 func TestTransportHasAsManyConnectionsAsItsConcurrency(t *testing.T) {
