@@ -85,38 +85,6 @@ func TestConnectionOfARequestThatWasGivenUpIsNotUsedAgain(t *testing.T) {
 	}
 }
 
-// passing is a context whose deadline has passed when the test says so: one by the clock might pass
-// before the request is sent.
-type passing struct {
-	context.Context
-	passed chan struct{}
-}
-
-func (p passing) Done() <-chan struct{} { return p.passed }
-
-func (p passing) Err() error {
-	select {
-	case <-p.passed:
-		return context.DeadlineExceeded
-	default:
-		return nil
-	}
-}
-
-// A deadline ends a request without an answer, and says that it was one.
-func TestDeadlineEndsARequestOverTCP(t *testing.T) {
-	t.Parallel()
-	ctx := passing{t.Context(), make(chan struct{})}
-	a, _ := rawServer(t, func(_ net.Conn, r *bufio.Reader, _ int64) {
-		for requestOf(r) {
-			close(ctx.passed)
-		}
-	})
-	if err := a.Queue("queue").Delete(ctx, testReceipt); !storage.Is(err, storage.MaybeDone) || !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("%v", err)
-	}
-}
-
 // Answers that break off, or never come to their point, are "maybe done".
 func TestBrokenAnswersOverTCPAreMaybeDone(t *testing.T) {
 	t.Parallel()
