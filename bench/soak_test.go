@@ -90,9 +90,7 @@ func TestSoak(t *testing.T) {
 	}
 	text := soaked(handled.Handled, time.Since(began), out, back)
 	fmt.Print(text)
-	if err := errors.Join(out.flat(), back.flat()); err != nil {
-		t.Error(err)
-	}
+	must(t, errors.Join(out.flat(), back.flat()))
 	if *soakWrite {
 		old, err := os.ReadFile("RESULTS.md")
 		if err == nil {

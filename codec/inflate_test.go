@@ -150,13 +150,9 @@ func BenchmarkInflate(b *testing.B) {
 	content := recordsOf(jsonTasks(1, 1000))
 	text := seal(b, testHeader(), jsonTasks(1, 1000))
 	fr, err := readFrame(text)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	stream, err := strict.AppendDecode(nil, fr.body)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	run := func(name string, unpack func(into []byte) error) {
 		b.Run(name, func(b *testing.B) {
 			into := make([]byte, len(content))

@@ -28,9 +28,7 @@ func FuzzDecode(f *testing.F) {
 
 func TestAStateThatIsTooLongIsLeftOut(t *testing.T) {
 	state, err := trace.ParseTraceState("a=" + string(bytes.Repeat([]byte("x"), 200)) + ",b=" + string(bytes.Repeat([]byte("y"), 256)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	sc := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}, TraceState: state})
 	if b := EncodeTrace(sc); len(b) != 55 {
 		t.Errorf("%q", b)

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/simserver"
 	"github.com/queuepump/queuepump/pump/storage/azure"
 )
@@ -68,9 +69,7 @@ func TestThePoisonQueuesSayWhichTasksAreInQuarantine(t *testing.T) {
 		texts = append(texts, poisoned(t, run))
 	}
 	for _, text := range texts {
-		if _, err := queue.Put(t.Context(), text, 0); err != nil {
-			t.Fatal(err)
-		}
+		must(t, proof.ErrOf(queue.Put(t.Context(), text, 0)))
 	}
 	for range 2 { // what was read is not read again
 		must(t, q.read(t.Context()))

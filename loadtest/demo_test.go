@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/queuepump/queuepump/internal/configfile"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/loadtest/simserver"
 	"github.com/queuepump/queuepump/pump"
@@ -35,9 +36,7 @@ func TestTheConfigurationThatIsWrittenCanBeRead(t *testing.T) {
 	if st, err := os.Stat(path); err != nil || st.Mode().Perm() != 0o600 {
 		t.Errorf("%v %v", st.Mode(), err)
 	}
-	if _, err := processor.New(file.Config, nil, processor.Options{Discard: true}); err != nil {
-		t.Error(err)
-	}
+	must(t, proof.ErrOf(processor.New(file.Config, nil, processor.Options{Discard: true})))
 }
 
 func TestLimitsAreAWordOrAFile(t *testing.T) {
@@ -214,7 +213,5 @@ func TestATrialThatQuarantinesFails(t *testing.T) {
 			t.Errorf("%+v is no failure", r)
 		}
 	}
-	if err := (&accounting{Tasks: 3, Handled: 3, Duplicates: 1}).verdict(); err != nil {
-		t.Error(err)
-	}
+	must(t, (&accounting{Tasks: 3, Handled: 3, Duplicates: 1}).verdict())
 }

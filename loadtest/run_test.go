@@ -120,9 +120,7 @@ func TestAReportOverwritesNoOther(t *testing.T) {
 	f := runFlags{out: t.TempDir()}
 	r := &report.Result{Format: report.Format, Scenario: "soak", Started: time.Unix(1, 0).UTC()}
 	for r.Tasks.Sent = range int64(3) {
-		if _, err := f.save(r); err != nil {
-			t.Fatal(err)
-		}
+		must(t, proof.ErrOf(f.save(r)))
 	}
 	for i, name := range []string{"", "-2", "-3"} {
 		text, err := os.ReadFile(filepath.Join(f.out, "loadtest-soak-19700101-000001"+name+".json"))

@@ -38,13 +38,6 @@ func mustNew(t testing.TB, segments int, shards []Shard) *Map {
 	return m
 }
 
-func mustChange(t testing.TB, m *Map, shards []Shard) *Map {
-	t.Helper()
-	next, err := m.Change(shards)
-	must(t, err)
-	return next
-}
-
 // drained is the list with one shard draining.
 func drained(shards []Shard, i int) []Shard {
 	shards = slices.Clone(shards)
@@ -215,67 +208,6 @@ func TestAddingOrDrainingOneOfNMovesLittleMoreThanOneNth(t *testing.T) {
 	})
 }
 
-// TestTableOfSharesAndMoves prints what a user gets at default settings.
-func TestTableOfSharesAndMoves(t *testing.T) {
-	t.Log("    n     S  share  fewest  most  first choice  moved by adding (S/(n+1))  by draining (S/n)  back again")
-	sizes := []int{50, 100}
-	for n := 20; n >= 1; n-- {
-		sizes = slices.Insert(sizes, 0, n)
-	}
-	for _, n := range sizes {
-		segments := DefaultSegments(n)
-		m := mustNew(t, segments, equalShards(n))
-		checkShares(t, m)
-		loads := m.Loads()
-		added := moves(m, mustChange(t, m, equalShards(n+1)))
-		first := 0
-		for s, home := range m.homes {
-			best := slices.MinFunc(slices.Collect(indices(n)), func(a, b int) int {
-				return int(math.Copysign(1, m.cost(uint32(s), a)-m.cost(uint32(s), b)))
-			})
-			if best == int(home) {
-				first++
-			}
-		}
-		line := fmt.Sprintf(
-			"%5d %5d  %5.1f  %6d  %4d  %10.0f %%  %15d (%6.1f)",
-			n,
-			segments,
-			float64(segments)/float64(n),
-			slices.Min(
-				loads,
-			),
-			slices.Max(loads),
-			100*float64(first)/float64(segments),
-			added,
-			float64(segments)/float64(n+1),
-		)
-		if most := (segments + n) / (n + 1); added > most {
-			t.Errorf("adding to %d shards moved %d, want at most %d", n, added, most)
-		}
-		if n > 1 {
-			less := mustChange(t, m, drained(m.Shards, n/2))
-			again := mustChange(t, less, m.Shards)
-			gone := moves(m, less)
-			line += fmt.Sprintf("  %9d (%6.1f)  %8d off", gone, float64(segments)/float64(n), moves(m, again))
-			if most := (segments + n - 1) / n; gone > most {
-				t.Errorf("draining one of %d shards moved %d, want at most %d", n, gone, most)
-			}
-		}
-		t.Log(line)
-	}
-}
-
-func indices(n int) func(func(int) bool) {
-	return func(yield func(int) bool) {
-		for i := range n {
-			if !yield(i) {
-				return
-			}
-		}
-	}
-}
-
 func TestANewMapDependsOnTheSetOfShardsAndNotOnTheirOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		segments, shards := drawSegments(t), drawShards(t, "first")
@@ -293,37 +225,6 @@ func TestANewMapDependsOnTheSetOfShardsAndNotOnTheirOrder(t *testing.T) {
 			t.Fatalf("the same list in another order moved %d segments", n)
 		}
 	})
-}
-
-func TestEachWeightGetsItsShare(t *testing.T) {
-	m := mustNew(
-		t,
-		1024,
-		[]Shard{
-			{Account: "a", Queue: "q", Weight: 1},
-			{Account: "b", Queue: "q", Weight: 2},
-			{Account: "c", Queue: "q", Weight: 5},
-		},
-	)
-	if diff := cmp.Diff([]int{128, 256, 640}, m.Loads()); diff != "" {
-		t.Error(diff)
-	}
-	// A changed weight moves the difference and nothing else.
-	next := mustChange(
-		t,
-		m,
-		[]Shard{
-			{Account: "a", Queue: "q", Weight: 3},
-			{Account: "b", Queue: "q", Weight: 2},
-			{Account: "c", Queue: "q", Weight: 3},
-		},
-	)
-	if diff := cmp.Diff([]int{384, 256, 384}, next.Loads()); diff != "" {
-		t.Error(diff)
-	}
-	if n := moves(m, next); n != 256 {
-		t.Errorf("%d segments moved, want 256", n)
-	}
 }
 
 func TestTheSameMapIsMadeOnEveryMachine(t *testing.T) {

@@ -67,15 +67,8 @@ func TestACommandForEachTaskIsTriedWithoutAnAccount(t *testing.T) {
 		t.Skip("it has no sh")
 	}
 	const command = `sh -c 'read x; case $x in *bad*) echo no >&2; exit 65;; *later*) exit 75;; *wrong*) exit 3;; esac; echo "{\"key\":\"$QUEUEPUMP_TASK_KEY\"}"'`
-	text, err := checking(
-		t,
-		"{\"city\":\"Oslo\"}\n{\"city\":\"bad\"}\n{\"city\":\"later\"}\n{\"city\":\"wrong\"}\n{no json\n",
-		"--exec-each",
-		command,
-		"--key",
-		"city",
-		"--json",
-	)
+	text, err := checking(t, "{\"city\":\"Oslo\"}\n{\"city\":\"bad\"}\n{\"city\":\"later\"}\n{\"city\":\"wrong\"}\n{no json\n",
+		"--exec-each", command, "--key", "city", "--json")
 	if err == nil || cli.IsMistake(err) {
 		t.Errorf("%v", err)
 	}
@@ -83,14 +76,7 @@ func TestACommandForEachTaskIsTriedWithoutAnAccount(t *testing.T) {
 	if want := "done {\"key\":\"Oslo\"}\nrejected null\nretry null\nfailed null\nbad-line null"; got != want {
 		t.Errorf("got\n%s\nwant\n%s\n%s", got, want, text)
 	}
-	text, err = checking(
-		t,
-		"{\"city\":\"Oslo\"}\n{\"city\":\"later\"}\n",
-		"--exec-each",
-		command,
-		"--key",
-		"city",
-	)
+	text, err = checking(t, "{\"city\":\"Oslo\"}\n{\"city\":\"later\"}\n", "--exec-each", command, "--key", "city")
 	if err == nil || !strings.Contains(text, `line 1: done in `) ||
 		!strings.Contains(text, "line 2: retry in 30s in ") ||
 		!strings.Contains(text, "2 tasks tried, 1 done, 1 not, in ") {
@@ -102,15 +88,8 @@ func TestALongLivedChildIsTried(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("it has no sh")
 	}
-	text, err := checking(
-		t,
-		"{\"n\":1}\n{\"n\":2}\n{\"n\":3}\n",
-		"--exec",
-		`sh -c 'i=0; while read x; do i=$((i+1)); echo "{\"seq\":$i,\"ok\":true,\"result\":$i}"; done'`,
-		"--limit",
-		"2",
-		"--json",
-	)
+	text, err := checking(t, "{\"n\":1}\n{\"n\":2}\n{\"n\":3}\n", "--limit", "2", "--json", "--exec",
+		`sh -c 'i=0; while read x; do i=$((i+1)); echo "{\"seq\":$i,\"ok\":true,\"result\":$i}"; done'`)
 	if got := strings.Join(outcomes(t, text), " "); err != nil || got != "done 1 done 2" {
 		t.Errorf("%q, %v", got, err)
 	}
@@ -133,27 +112,13 @@ func TestAnEndpointIsTriedAndOneThatIsNotThereIsSaidAtOnce(t *testing.T) {
 		_, _ = w.Write([]byte(`"` + r.Header.Get("Token") + `"`))
 	}))
 	defer server.Close()
-	text, err := checking(
-		t,
-		"{\"k\":\"good\"}\n{\"k\":\"bad\"}\n",
-		"--http",
-		server.URL,
-		"--http-header",
-		"Token: t",
-		"--key",
-		"k",
-		"--json",
-	)
+	text, err := checking(t, "{\"k\":\"good\"}\n{\"k\":\"bad\"}\n",
+		"--http", server.URL, "--http-header", "Token: t", "--key", "k", "--json")
 	if got := strings.Join(outcomes(t, text), " "); err == nil || got != `done "t" rejected null` {
 		t.Errorf("%q, %v", got, err)
 	}
-	text, err = checking(
-		t,
-		strings.Repeat("{}\n", 20),
-		"--http",
-		"http://127.0.0.1:1", // where nobody listens; a port that was free may be another's by now
-		"--json",
-	)
+	// Where nobody listens: a port that was free may be another's by now.
+	text, err = checking(t, strings.Repeat("{}\n", 20), "--http", "http://127.0.0.1:1", "--json")
 	if got := strings.Join(outcomes(t, text), " "); err == nil || got != "untried null" {
 		t.Errorf("%q, %v", got, err)
 	}

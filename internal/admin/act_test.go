@@ -125,23 +125,19 @@ func TestARedriveIsTriedFirst(t *testing.T) {
 			id, _ := answer["id"].(string)
 			return id
 		}
-		shown := func() (a action) {
-			t.Helper()
-			must(t, json.Unmarshal(s.parts(t)[partAct], &a))
-			return a
-		}
+		begun := func() action { return shown[action](t, s, partAct) }
 		_, tasks := post(p, "/page/samples", `{"cause":""}`, nil)
 		if list, _ := tasks["tasks"].([]any); len(list) != 3 {
 			t.Errorf("%v", tasks)
 		}
 		trial := redrive(`{"cause":""}`, http.StatusAccepted)
 		deletes := sim.Stats().Count("", "DeleteMessage")
-		if a := shown(); a.Running || !a.Dry || a.Messages != 3 || a.Tasks != 3 || a.Error != "" || a.ID != trial {
+		if a := begun(); a.Running || !a.Dry || a.Messages != 3 || a.Tasks != 3 || a.Error != "" || a.ID != trial {
 			t.Errorf("the trial: %+v", a)
 		}
 		redrive(`{"cause":"attempts","dry":"`+trial+`"}`, http.StatusConflict) // of another cause
 		redrive(`{"cause":"","dry":"`+trial+`"}`, http.StatusAccepted)
-		if a := shown(); a.Running || a.Dry || a.Messages != 3 || a.Kept != 0 {
+		if a := begun(); a.Running || a.Dry || a.Messages != 3 || a.Kept != 0 {
 			t.Errorf("the redrive: %+v", a)
 		}
 		if n := sim.Stats().Count("", "DeleteMessage") - deletes; n != 3 {
@@ -162,15 +158,14 @@ func TestARedriveMeansWhatItsTrialCountedWhateverTheClocksSay(t *testing.T) {
 		poisoned(t, cfg, "a", "b", "c")
 		p := opened(t, cfg, rightToken)
 		s := watched(t, p)
-		act := func(body string) (a action) {
+		act := func(body string) action {
 			t.Helper()
 			got, answer := post(p, "/page/redrive", body, nil)
 			if got != http.StatusAccepted {
 				t.Fatalf("%s: %d %v", body, got, answer)
 			}
 			time.Sleep(10 * time.Second)
-			must(t, json.Unmarshal(s.parts(t)[partAct], &a))
-			return a
+			return shown[action](t, s, partAct)
 		}
 		trial := act(`{"cause":""}`)
 		poisoned(t, cfg, "d") // which was not in the trial

@@ -140,9 +140,7 @@ var scenes = []planted{
 		name: "an operator forgets a pause", accounts: 2, healthy: sendsAndWorks,
 		fault: func(s *scene) {
 			o := s.of("operator", newMetrics(Options{Workload: "work"}))
-			if _, err := workloads.Pause(s.t.Context(), o, "me", workloads.PauseOptions{}); err != nil {
-				s.t.Fatal(err)
-			}
+			must(s.t, proof.ErrOf(workloads.Pause(s.t.Context(), o, "me", workloads.PauseOptions{})))
 		},
 		lasts: 65 * time.Minute, calm: 55 * time.Minute, fires: []string{"QueuepumpPaused"}, only: true,
 	},

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -17,13 +16,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/doctor"
 	"github.com/queuepump/queuepump/pump/source"
 	"github.com/queuepump/queuepump/pump/status"
-	"github.com/queuepump/queuepump/pump/storage/azure"
 )
 
 const rightToken = "0123456789-the-token"
@@ -36,13 +35,9 @@ func newSim(t *testing.T, tasks int) (*azsim.Sim, pump.Config) {
 
 func newSimOf(t *testing.T, tasks, queues int) (*azsim.Sim, pump.Config) {
 	t.Helper()
-	sim := azsim.New(azsim.Config{Accounts: []azsim.Account{{Name: "accounta"}, {Name: "accountb"}}, Limits: azsim.NoLimits()})
-	cfg := pump.Config{Workload: "demo", Segments: 128, Log: slog.New(slog.DiscardHandler)}
-	for _, name := range []string{"accounta", "accountb"} {
-		st, err := azure.Open(azure.Options{ConnectionString: sim.ConnectionString(name), Transport: sim.Transport()})
-		must(t, err)
-		cfg.Accounts = append(cfg.Accounts, pump.Account{Storage: st, Queues: queues})
-	}
+	sim, cfg := world(t, "accounta", "accountb")
+	cfg.Workload, cfg.Segments = "demo", 128
+	cfg.Accounts[0].Queues, cfg.Accounts[1].Queues = queues, queues
 	var lines strings.Builder
 	for i := range tasks {
 		fmt.Fprintf(&lines, "{\"city\":\"c%d\"}\n", i)
@@ -51,9 +46,7 @@ func newSimOf(t *testing.T, tasks, queues int) (*azsim.Sim, pump.Config) {
 	must(t, os.WriteFile(file, []byte(lines.String()), 0o600))
 	d, err := distributor.New(cfg, source.JSONLines(file, "city"), distributor.Options{})
 	must(t, err)
-	if _, err := d.Run(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, proof.ErrOf(d.Run(t.Context())))
 	return sim, cfg
 }
 
@@ -63,9 +56,7 @@ func poisoned(t *testing.T, cfg pump.Config, texts ...string) {
 	q := cfg.Accounts[0].Storage.Queue("demo-poison")
 	must(t, q.Create(t.Context()))
 	for _, text := range texts {
-		if _, err := q.Put(t.Context(), []byte(text), 0); err != nil {
-			t.Fatal(err)
-		}
+		must(t, proof.ErrOf(q.Put(t.Context(), []byte(text), 0)))
 	}
 }
 
@@ -199,6 +190,13 @@ func watch(ctx context.Context, p *Page) (*stream, func()) {
 	return s, func() { cancel(); <-done }
 }
 
+// shown is the newest of a part that has come.
+func shown[T any](t *testing.T, s *stream, part string) (v T) {
+	t.Helper()
+	must(t, json.Unmarshal(s.parts(t)[part], &v))
+	return v
+}
+
 // watched is watch until the test is over.
 func watched(t *testing.T, p *Page) *stream {
 	s, leave := watch(t.Context(), p)
@@ -221,22 +219,14 @@ func TestTheStreamShowsWhatTheStatusSays(t *testing.T) {
 		}
 		want, err := status.Read(t.Context(), cfg, status.Options{})
 		must(t, err)
-		var h head
-		defer func() {
-			if h.Version == "" || h.Version != version() {
-				t.Errorf("the version is %q", h.Version)
-			}
-		}()
-		var qs []struct {
+		h, found := shown[head](t, s, partHead), shown[quarantined](t, s, partQuarantine)
+		if h.Version == "" || h.Version != version() {
+			t.Errorf("the version is %q", h.Version)
+		}
+		qs := shown[[]struct {
 			Account, Queue              string
 			Messages, Visible, InFlight int64
-		}
-		var found quarantined
-		for name, into := range map[string]any{partHead: &h, partQueues: &qs, partQuarantine: &found} {
-			if err := json.Unmarshal(parts[name], into); err != nil {
-				t.Fatal(name, err)
-			}
-		}
+		}](t, s, partQueues)
 		if h.Headline.Tone != Bad || !strings.HasPrefix(h.Headline.Text, "Nothing is done: no processor is live") {
 			t.Errorf("%+v", h.Headline)
 		}
@@ -274,9 +264,7 @@ func TestADarkControlAccountIsSaidAndLeavesWhatWasKnown(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		sim.Blackout("accounta", true)
 		time.Sleep(time.Minute)
-		var h head
-		must(t, json.Unmarshal(s.parts(t)[partHead], &h))
-		if !h.Old || h.Headline.Tone != Bad || h.Segments != 128 {
+		if h := shown[head](t, s, partHead); !h.Old || h.Headline.Tone != Bad || h.Segments != 128 {
 			t.Errorf("%+v", h)
 		}
 		// While nothing changes the script hears that the stream lives.
@@ -305,9 +293,7 @@ func TestWhatWasSeenBeforeIsShownOnceItIsRead(t *testing.T) {
 			t.Error("what is known now waits for what was before")
 		}
 		time.Sleep(5 * time.Second)
-		var c chart
-		must(t, json.Unmarshal(s.parts(t)[partPast], &c))
-		if len(c.Rate) < 3 || c.Rate[0] != 7 || c.Rate[1] != 8 {
+		if c := shown[chart](t, s, partPast); len(c.Rate) < 3 || c.Rate[0] != 7 || c.Rate[1] != 8 {
 			t.Errorf("%+v", c)
 		}
 	})
@@ -321,9 +307,8 @@ func TestTheDoctorDoesNotLookUnaskedAtALargeWorkloadThatIsSlowToRead(t *testing.
 		p := opened(t, cfg, "")
 		s := watched(t, p)
 		time.Sleep(2 * time.Minute)
-		var d diagnosis
-		if err := json.Unmarshal(s.parts(t)[partDoctor], &d); err != nil || !d.Asks || d.Looks || d.Report != nil {
-			t.Errorf("%+v, %v", d, err)
+		if d := shown[diagnosis](t, s, partDoctor); !d.Asks || d.Looks || d.Report != nil {
+			t.Errorf("%+v", d)
 		}
 	})
 }
@@ -333,13 +318,8 @@ func TestTheDoctorLooksAtALargeWorkloadIfAsked(t *testing.T) {
 		_, cfg := newSimOf(t, 1, doctorMost/2+1)
 		p := opened(t, cfg, "")
 		s := watched(t, p)
-		shown := func() (d diagnosis) {
-			t.Helper()
-			must(t, json.Unmarshal(s.parts(t)[partDoctor], &d))
-			return d
-		}
 		time.Sleep(time.Minute)
-		if d := shown(); !d.Asks || d.Report != nil {
+		if d := shown[diagnosis](t, s, partDoctor); !d.Asks || d.Report != nil {
 			t.Errorf("%+v", d)
 		}
 		elsewhere := func(r *http.Request) { r.Header.Set("Origin", "http://evil.example") }
@@ -352,17 +332,18 @@ func TestTheDoctorLooksAtALargeWorkloadIfAsked(t *testing.T) {
 			}
 		}
 		time.Sleep(time.Minute)
-		first := shown()
+		first := shown[diagnosis](t, s, partDoctor)
 		if first.Report == nil || first.Looks {
 			t.Fatalf("%+v", first)
 		}
-		if post(p, "/page/doctor", "", nil); !shown().At.Equal(first.At) {
+		post(p, "/page/doctor", "", nil)
+		if d := shown[diagnosis](t, s, partDoctor); !d.At.Equal(first.At) {
 			t.Error("the doctor looks again at once")
 		}
 		time.Sleep(doctorEvery)
 		post(p, "/page/doctor", "", nil)
 		time.Sleep(time.Minute)
-		if d := shown(); !d.At.After(first.At) {
+		if d := shown[diagnosis](t, s, partDoctor); !d.At.After(first.At) {
 			t.Error("the doctor does not look again")
 		}
 	})
@@ -380,11 +361,11 @@ func TestQuarantineIsLookedIntoAgainThoughNoCountChanges(t *testing.T) {
 		}
 		p := opened(t, cfg, "")
 		s := watched(t, p)
-		shown := func() (ids []string) {
+		samples := func() (ids []string) {
 			t.Helper()
-			var found quarantined
-			if err := json.Unmarshal(s.parts(t)[partQuarantine], &found); err != nil || found.Messages != 2 {
-				t.Fatal(found, err)
+			found := shown[quarantined](t, s, partQuarantine)
+			if found.Messages != 2 {
+				t.Fatal(found)
 			}
 			for _, g := range found.Groups {
 				for _, m := range g.Samples {
@@ -394,11 +375,11 @@ func TestQuarantineIsLookedIntoAgainThoughNoCountChanges(t *testing.T) {
 			return ids
 		}
 		time.Sleep(10 * time.Second)
-		if ids := shown(); len(ids) != 0 {
+		if ids := samples(); len(ids) != 0 {
 			t.Errorf("%v are shown, which another holds", ids)
 		}
 		time.Sleep(time.Minute + 2*peekEvery)
-		if ids := shown(); len(ids) != 2 {
+		if ids := samples(); len(ids) != 2 {
 			t.Errorf("%v are shown after another has let go of both", ids)
 		}
 		held, err = q.Get(t.Context(), 1, time.Minute)
@@ -409,7 +390,7 @@ func TestQuarantineIsLookedIntoAgainThoughNoCountChanges(t *testing.T) {
 		must(t, q.Delete(t.Context(), held[0].Receipt))
 		poisoned(t, cfg, "c")
 		time.Sleep(peekAnyway + 2*peekEvery)
-		if ids := shown(); len(ids) != 2 || slices.Contains(ids, gone) {
+		if ids := samples(); len(ids) != 2 || slices.Contains(ids, gone) {
 			t.Errorf("%v are shown, of which %s has gone", ids, gone)
 		}
 	})

@@ -247,6 +247,17 @@ func (tr trial) sample(t *testing.T, tasks int) Sample {
 	return s
 }
 
+// make makes the plan of a sample of what the trial will feed.
+func (tr *trial) make(t *testing.T) {
+	t.Helper()
+	tr.in.Sample = tr.sample(t, 20_000)
+	var err error
+	tr.in, err = tr.in.Defaults()
+	must(t, err)
+	tr.plan, err = Make(tr.in)
+	must(t, err)
+}
+
 // jsonTask is a task of about 130 bytes.
 func jsonTask(r *rand.Rand) []byte {
 	return fmt.Appendf(
@@ -297,14 +308,7 @@ func TestAPlanIsWhatARunInVirtualTimeNeeds(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			c.in.GetPerMsg, c.in.Headroom = true, max(c.in.Headroom, 0.2)
 			tr := trial{in: c.in, body: c.body, settle: 25 * time.Second}
-			tr.in.Sample = tr.sample(t, 20_000)
-			var err error
-			if tr.in, err = tr.in.Defaults(); err != nil {
-				t.Fatal(err)
-			}
-			if tr.plan, err = Make(tr.in); err != nil {
-				t.Fatal(err)
-			}
+			tr.make(t)
 			p := tr.plan
 			if p.Packing.By == "handling" {
 				tr.settle += 2 * tr.in.SealAge // the first messages were filled before any handler was known
@@ -357,14 +361,7 @@ func TestAPlateauIsWhereThePlanSaysThatItIs(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			c.in.GetPerMsg, c.in.Headroom = true, 0.1
 			tr := trial{in: c.in, hot: c.hot, body: jsonTask, settle: 20 * time.Second, measure: 20 * time.Second}
-			tr.in.Sample = tr.sample(t, 20_000)
-			var err error
-			if tr.in, err = tr.in.Defaults(); err != nil {
-				t.Fatal(err)
-			}
-			if tr.plan, err = Make(tr.in); err != nil {
-				t.Fatal(err)
-			}
+			tr.make(t)
 			most := tr.plan.Most
 			t.Logf(
 				"%d accounts x %d queues, %d processors: %s full at %.1f tasks/s", tr.plan.Accounts,

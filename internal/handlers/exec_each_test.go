@@ -127,9 +127,7 @@ func TestAProcessThatHangsIsEnded(t *testing.T) {
 
 func TestABodyThatTheProcessDoesNotReadIsNoFailure(t *testing.T) {
 	e := newExecEach(t, CommandOptions{Argv: []string{"true"}, Children: 1})
-	if _, err := e.Work(t.Context(), task(strings.Repeat("x", 1<<20))); err != nil {
-		t.Error(err)
-	}
+	must(t, proof.ErrOf(e.Work(t.Context(), task(strings.Repeat("x", 1<<20)))))
 }
 
 func TestMoreOutputThanAResultMayHaveIsAFailure(t *testing.T) {

@@ -37,9 +37,7 @@ func TestTheFirstTaskOfAChildHasTheTimeInWhichItStarts(t *testing.T) {
 	}
 	e := newExec(t, CommandOptions{Argv: []string{"sh", "-c", `sleep 0.3; read l; echo '{"seq":1,"ok":true}'; read l; sleep 60`}, Children: 1, Timeout: 50 * time.Millisecond})
 	e.starts = time.Minute
-	if _, err := e.Work(t.Context(), task("x")); err != nil {
-		t.Error(err)
-	}
+	must(t, proof.ErrOf(e.Work(t.Context(), task("x"))))
 	if _, err := e.Work(t.Context(), task("x")); !isLate(err) {
 		t.Errorf("the second one: %v", err)
 	}
@@ -107,9 +105,7 @@ func TestAChildThatHangsIsKilledWithAllItsChildren(t *testing.T) {
 	pidFile := filepath.Join(t.TempDir(), "pid")
 	e := newExec(t, command("echo", "PIDFILE="+pidFile))
 	long := e.opts.Timeout
-	if _, err := e.Work(t.Context(), task("shell")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, proof.ErrOf(e.Work(t.Context(), task("shell"))))
 	e.opts.Timeout = 100 * time.Millisecond
 	_, err := e.Work(t.Context(), task("hang"))
 	if !isLate(err) || err.Error() != "no outcome within 100ms" {
@@ -131,9 +127,7 @@ func TestAChildThatHangsIsKilledWithAllItsChildren(t *testing.T) {
 // sequence number exists for.
 func TestOneTasksSecondLineIsNotTheNextTasksOutcome(t *testing.T) {
 	e := newExec(t, command("echo"))
-	if _, err := e.Work(t.Context(), task("twice")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, proof.ErrOf(e.Work(t.Context(), task("twice"))))
 	// Whether the line is there already or comes too late, the task's answer is its own.
 	result, err := e.Work(t.Context(), task("second"))
 	if err == nil && !strings.Contains(string(result), "second") {

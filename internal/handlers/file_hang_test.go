@@ -276,9 +276,7 @@ func TestAPipeWhoseReaderIsGoneSettlesNothingMore(t *testing.T) {
 	if err := <-broken; !errors.Is(err, syscall.EPIPE) || !strings.Contains(err.Error(), "its reader is gone") {
 		t.Errorf("reported %v", err)
 	}
-	if err := f.Close(); err != nil {
-		t.Error(err)
-	}
+	must(t, f.Close())
 }
 
 // TestAPipeWithoutAReaderIsSaidAndWaitsForOne: neither the start nor the end waits for it.
@@ -293,9 +291,7 @@ func TestAPipeWithoutAReaderIsSaidAndWaitsForOne(t *testing.T) {
 		}
 		return f
 	}
-	if err := open().Close(); err != nil {
-		t.Error(err)
-	}
+	must(t, open().Close())
 	f := open()
 	done := make(chan error, 1)
 	go func() { done <- f.append(t.Context(), []byte("1\n")) }()
@@ -305,9 +301,7 @@ func TestAPipeWithoutAReaderIsSaidAndWaitsForOne(t *testing.T) {
 	if err := <-done; err != nil || f.Amiss() != "" {
 		t.Errorf("%v; amiss: %s", err, f.Amiss())
 	}
-	if err := f.Close(); err != nil {
-		t.Error(err)
-	}
+	must(t, f.Close())
 	if text, err := io.ReadAll(r); err != nil || string(text) != "1\n" {
 		t.Errorf("read %q, %v", text, err)
 	}
@@ -338,9 +332,7 @@ func TestASlowReaderIsNoHangingOne(t *testing.T) {
 		d := &slow{disk: &disk{room: -1}}
 		f := newFile("pipe", d, 0, false, FileOptions{Broken: func(err error) { t.Error(err) }})
 		began := time.Now()
-		if err := f.append(t.Context(), bytes.Repeat([]byte("x"), 10*piece)); err != nil {
-			t.Error(err)
-		}
+		must(t, f.append(t.Context(), bytes.Repeat([]byte("x"), 10*piece)))
 		if took := time.Since(began); took != 100*time.Second {
 			t.Errorf("it took %v", took)
 		}

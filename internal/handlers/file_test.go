@@ -307,9 +307,7 @@ func TestNothingIsAcknowledgedWhileTheDiskIsFullAndNothingIsLostAfter(t *testing
 		default:
 		}
 		d.set(func() { d.room = -1 })
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		must(t, <-done)
 		if got := d.text(); got != "0123456789\nabcdefghij\n" {
 			t.Errorf("the file holds %q", got)
 		}

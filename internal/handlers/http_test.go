@@ -284,9 +284,7 @@ func TestOneTaskAtATimeTriesToReachAnEndpoint(t *testing.T) {
 			t.Errorf("%d tries in a minute", n)
 		}
 		o.end()
-		if err := o.pass(t.Context()); err != nil {
-			t.Error(err)
-		}
+		must(t, o.pass(t.Context()))
 	})
 }
 

@@ -43,14 +43,10 @@ func counted(t *testing.T) {
 `), 0o600))
 	d, err := distributor.New(cfg, source.JSONLines(file, "customer"), distributor.Options{})
 	must(t, err)
-	if _, err := d.Run(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, proof.ErrOf(d.Run(t.Context())))
 	p, err := processor.New(cfg, handlers.CountBy("city", "euros"), processor.Options{UntilIdle: time.Second})
 	must(t, err)
-	if _, err := p.Run(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, proof.ErrOf(p.Run(t.Context())))
 
 	var got []string
 	for k, err := range handlers.ReadCounts(t.Context(), cfg) {

@@ -43,9 +43,7 @@ func TestAMomentWithoutDescriptorsIsWaitedForAndSaidOnce(t *testing.T) {
 					defer c.Close()
 				}
 				if worked {
-					if _, err := w.Work(t.Context(), task("1")); err != nil {
-						t.Fatal(err)
-					}
+					must(t, proof.ErrOf(w.Work(t.Context(), task("1"))))
 				}
 				var had syscall.Rlimit
 				must(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &had))

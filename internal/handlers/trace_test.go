@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 const (
@@ -34,9 +36,7 @@ func TestWorkersGetTheContextOfATracedTask(t *testing.T) {
 		if said, err = each.Work(t.Context(), tk); err != nil || string(said) != `"`+parent+"|"+state+`"` {
 			t.Errorf("traced %v: a process had %s, %v", traced, said, err)
 		}
-		if _, err := endpoint.Work(t.Context(), tk); err != nil {
-			t.Fatal(err)
-		}
+		must(t, proof.ErrOf(endpoint.Work(t.Context(), tk)))
 		if h := <-asked; h.Get("Traceparent") != parent || h.Get("Tracestate") != state {
 			t.Errorf("traced %v: an endpoint got %q, %q", traced, h.Get("Traceparent"), h.Get("Tracestate"))
 		}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/queuepump/queuepump/internal/capacity"
 	"github.com/queuepump/queuepump/internal/cli"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
 )
 
@@ -197,9 +198,7 @@ func TestTheCommandThatAPlanMeasuresSeesNoCredentials(t *testing.T) {
 		t.Skip("no shell here")
 	}
 	for _, args := range [][]string{nil, {"--config", config}} {
-		if _, err := planned(t, append([]string{"--rate", "1", "--handler-seconds", "1", "--exec", "sh " + script}, args...)...); err != nil {
-			t.Fatal(err)
-		}
+		must(t, proof.ErrOf(planned(t, append([]string{"--rate", "1", "--handler-seconds", "1", "--exec", "sh " + script}, args...)...)))
 		env, err := os.ReadFile(seen)
 		must(t, err)
 		if bytes.Contains(env, []byte("hunter2")) || len(args) > 0 && bytes.Contains(env, []byte("c2VjcmV0")) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/internal/configfile"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/gates"
 	"github.com/queuepump/queuepump/pump/source"
@@ -53,9 +54,7 @@ func TestEveryCommandTakesTheBeginningOfARunsID(t *testing.T) {
 	row, err := table.Read(t.Context(), "test.runs", sent)
 	must(t, err)
 	row.Row = twin.String()
-	if _, err := table.Write(t.Context(), storage.Write{Mode: storage.Insert, Entity: row}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, proof.ErrOf(table.Write(t.Context(), storage.Write{Mode: storage.Insert, Entity: row})))
 	for _, args := range [][]string{
 		{"runs", "show", short},
 		{"runs", "end", short},
@@ -88,9 +87,7 @@ func TestRunsAreListedBesideADamagedOne(t *testing.T) {
 	row, err := table.Read(t.Context(), "test.runs", damaged)
 	must(t, err)
 	row.Properties["State"] = "?"
-	if _, err := table.Write(t.Context(), storage.Write{Mode: storage.Upsert, Entity: row}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, proof.ErrOf(table.Write(t.Context(), storage.Write{Mode: storage.Upsert, Entity: row})))
 	for _, args := range [][]string{{"runs", "list"}, {"runs", "list", "--json"}, {"runs", "list", "--state", "sealed"}} {
 		got, err := d.typed(args...)
 		if !strings.Contains(got, sound) || strings.Contains(got, damaged) {

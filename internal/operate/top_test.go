@@ -223,29 +223,6 @@ func TestTheCapOfADayIsSeenAt80Columns(t *testing.T) {
 	}
 }
 
-// The terminal's headline is the page's: it names a cap that holds work back too.
-func TestTheHeadlineNamesTheCapOfADay(t *testing.T) {
-	m := screens(132, 20)
-	s := sample()
-	s.Accounts, s.Instances = s.Accounts[:2], s.Instances[:1]
-	s.Money.CapPerDay, s.Money.HoldBack = ptr(1.25), 1
-	m.see(s, nil)
-	if text := m.View(); !strings.Contains(text, "what holds it back: the day's cap of 1.25 USD\n") {
-		t.Errorf("it is not named:\n%s", text)
-	}
-}
-
-func TestTheScreenSaysWhatTheCapOfADayDoes(t *testing.T) {
-	m := screens(200, 20)
-	s := sample()
-	s.Money = status.Money{Prices: pump.Prices{Currency: "USD"}, DayCost: ptr(0.0042), CapPerDay: ptr(1.25), Slowed: 1}
-	m.see(s, nil)
-	want := "today 0.0042 USD · at most 1.25 USD a day, so empty queues are polled more slowly by 1 processor"
-	if text := m.View(); !strings.Contains(text, want) {
-		t.Errorf("it is not said:\n%s", text)
-	}
-}
-
 // While the reader holds the figures nothing is read, and the screen says since when.
 func TestWhatIsHeldDoesNotMoveAndReadsNothing(t *testing.T) {
 	m := screens(100, 20)

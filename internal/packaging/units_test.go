@@ -36,9 +36,7 @@ func analyze(t *testing.T, name, text string, args ...string) (string, error) {
 		t.Skip("systemd-analyze is not here; the package systemd has it")
 	}
 	file := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	proof.Must(t, os.WriteFile(file, []byte(text), 0o600))
 	out, err := exec.Command("systemd-analyze", append(args, file)...).CombinedOutput()
 	return string(out), err
 }
@@ -71,9 +69,7 @@ func TestSystemdFindsNothingWrongWithTheUnits(t *testing.T) {
 func TestSystemdFindsNothingWrongWithTheDropInsOfTheDocument(t *testing.T) {
 	const file = "../../docs/service.md"
 	doc, err := proof.ReadFile("../..", file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	proof.Must(t, err)
 	n := 0
 	for _, b := range doc.Blocks() {
 		if b.Language != "ini" {
@@ -156,9 +152,7 @@ func TestScriptsAreShell(t *testing.T) {
 	}
 	for _, file := range files {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		proof.Must(t, err)
 		if !bytes.HasPrefix(text, []byte("#!/bin/sh\n")) {
 			t.Errorf("%s is not begun as a script of sh", file)
 		}

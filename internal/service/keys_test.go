@@ -99,9 +99,7 @@ func TestAKeyIsReadAgainWhenItIsRefused(t *testing.T) {
 		if err := errors.Join(q.Create(ctx), tb.Create(ctx)); err != nil {
 			t.Errorf("the right key gives %v", err)
 		}
-		if _, err := q.Put(ctx, []byte("x"), 0); err != nil {
-			t.Error(err)
-		}
+		must(t, proof.ErrOf(q.Put(ctx, []byte("x"), 0)))
 		if ms, err := q.Get(ctx, 1, time.Minute); err != nil || len(ms) != 1 {
 			t.Errorf("%d messages, %v", len(ms), err)
 		}
@@ -138,9 +136,7 @@ func TestAReloadTakesAnotherKey(t *testing.T) {
 	w.set(right)
 	_, take = w.adopt(t)
 	take()
-	if err := a.Queue("work").Create(t.Context()); err != nil {
-		t.Error(err)
-	}
+	must(t, a.Queue("work").Create(t.Context()))
 	w.set("no base64!")
 	accounts, _ := w.accounts()
 	var ce *pump.ConfigError
@@ -155,9 +151,7 @@ func TestAnAccountOfARefusedReloadIsForgotten(t *testing.T) {
 	at := func(endpoint string) []pump.Account {
 		return []pump.Account{{Name: "alpha", Endpoint: endpoint + "?sv=2025-01-05&se=2100-01-01&sig=c2lnbmF0dXJlLW9mLXRoZS1hY2NvdW50"}}
 	}
-	if _, err := k.Adopt(at("https://wrong.queue.core.windows.net")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, proof.ErrOf(k.Adopt(at("https://wrong.queue.core.windows.net"))))
 	if ends := k.all(); len(ends) > 0 {
 		t.Errorf("the signature of an account that is not used is told of: %v", ends)
 	}

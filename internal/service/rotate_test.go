@@ -177,9 +177,7 @@ func TestKeysAreRotatedUnderLoad(t *testing.T) {
 			send(700 * time.Millisecond)
 		}
 		sending.Wait()
-		if _, err := s.Close(t.Context()); err != nil {
-			t.Error(err)
-		}
+		must(t, proof.ErrOf(s.Close(t.Context())))
 		time.Sleep(time.Minute)
 		for _, stop := range stops {
 			stop()

@@ -219,7 +219,5 @@ func TestWithoutAServiceManagerNothingIsSaid(t *testing.T) {
 		t.Fatal("there is one")
 	}
 	m.Watch(t.Context(), Process{})(nil)
-	if err := m.Reload(func() error { return nil }); err != nil {
-		t.Error(err)
-	}
+	must(t, m.Reload(func() error { return nil }))
 }

@@ -105,8 +105,6 @@ func TestAProcessInWhichSomethingHangsIsEndedAfterItsTime(t *testing.T) {
 			t.Errorf("it was ended after %v", took)
 		}
 		close(h.thaw)
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		must(t, <-done)
 	})
 }

@@ -36,8 +36,7 @@ func TestFaultsFailBeforeOrAfterActing(t *testing.T) {
 	} {
 		t.Run(c.rule.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w, s := newRaw(t, Config{})
-				w.create("queue")
+				w, s := newQueue(t)
 				c.rule.Operations, c.rule.First = []string{"PutMessage"}, 1
 				i := s.Inject(c.rule)
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -131,8 +130,7 @@ func TestRulesHitAsOftenAsTheySay(t *testing.T) {
 		{Rule{Every: 3}, "--x--x--x-"},
 		{Rule{Skip: 1, First: 4, Every: 2}, "--x-x-----"},
 	} {
-		w, s := newRaw(t, Config{})
-		w.create("queue")
+		w, s := newQueue(t)
 		c.rule.Fault = Answer
 		s.Inject(c.rule)
 		got := ""
@@ -179,8 +177,7 @@ func TestTheSameSeedMakesTheSameChoicesWhateverElseGoesOn(t *testing.T) {
 }
 
 func TestARulePrintsWhatItDoes(t *testing.T) {
-	w, s := newRaw(t, Config{})
-	w.create("queue")
+	w, s := newQueue(t)
 	s.Inject(Rule{Fault: Answer, Status: 500, Code: "InternalError", Account: "acct", Operations: []string{"PutMessage", "GetMessages"}, Every: 2})
 	s.Inject(Rule{Fault: DelayBefore, Delay: time.Nanosecond, Probability: 0.25, Instance: "i", Object: "q", Service: "queue", Skip: 1, First: 9})
 	w.do("POST", "/queue/messages", text("x"))
@@ -206,8 +203,7 @@ func TestARulePrintsWhatItDoes(t *testing.T) {
 // (window 12); at-least-once delivery (windows 2, 11).
 func TestDeliverTwiceAndReappearEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, s := newRaw(t, Config{})
-		w.create("queue")
+		w, s := newQueue(t)
 		w.put("queue", "x", "")
 		s.Inject(Rule{Fault: DeliverTwice, First: 1})
 		one, two := w.get("queue", ""), w.get("queue", "")
@@ -367,8 +363,7 @@ func TestTheClientsContextIsHonouredOnTheWay(t *testing.T) {
 
 func TestLatencyChangesWhileItRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, s := newRaw(t, Config{})
-		w.create("queue")
+		w, s := newQueue(t)
 		takes := func(least, most time.Duration) {
 			t.Helper()
 			began := time.Now()

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -99,19 +98,9 @@ func TestAllQueuesOfAnAccountTake20000MessagesASecond(t *testing.T) {
 // up to 2,000 entities per second"; an account: 20,000 transactions a second.
 func TestOneTablePartitionTakes2000EntitiesASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := New(Config{Accounts: []Account{{Name: "acct"}}})
-		post := func(path, body string) int {
-			req := httptest.NewRequestWithContext(t.Context(), "POST", "https://acct.table.core.windows.net"+path, strings.NewReader(body))
-			req.Header.Set("Authorization", "Bearer x")
-			req.Header.Set("Content-Type", "application/json")
-			req.Header.Set("Accept", "application/json;odata=nometadata")
-			resp, err := s.Transport().Do(req)
-			if err != nil {
-				t.Error(err)
-				return 0
-			}
-			return resp.StatusCode
-		}
+		b := newTableBench(t, TableOptions{})
+		b.sim = New(Config{Accounts: []Account{{Name: "acct"}}})
+		post := func(path, body string) int { return b.do("POST", path, body).status }
 		if st := post("/Tables", `{"TableName":"t12"}`); st != 201 {
 			t.Fatalf("create table: %d", st)
 		}

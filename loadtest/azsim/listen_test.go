@@ -187,9 +187,7 @@ func TestCloseEndsRequestsThatHang(t *testing.T) {
 	for s.sim.Stats().Blackouts["acct"] == 0 {
 		time.Sleep(time.Millisecond) // TCP cannot be waited for in virtual time
 	}
-	if err := s.srv.Close(); err != nil {
-		t.Error(err)
-	}
+	must(t, s.srv.Close())
 	if err := <-failed; err == nil {
 		t.Error("the request was answered")
 	}

@@ -15,8 +15,7 @@ import (
 
 // get-messages, URI parameters: numofmessages, visibilitytimeout.
 func TestGetParametersOutsideTheirRangeAreRefused(t *testing.T) {
-	w, _ := newRaw(t, Config{})
-	w.create("queue")
+	w, _ := newQueue(t)
 	for _, q := range []string{
 		"numofmessages=0", "numofmessages=33", "numofmessages=-1", // Q32, Q33
 		"visibilitytimeout=0", "visibilitytimeout=604801", // Q35, Q36
@@ -32,8 +31,7 @@ func TestGetParametersOutsideTheirRangeAreRefused(t *testing.T) {
 // get-messages: "By default, a single message is retrieved"; "The default value is 30 seconds."
 func TestAGetTakesOneMessageForThirtySecondsByDefault(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, _ := newRaw(t, Config{})
-		w.create("queue")
+		w, _ := newQueue(t)
 		w.put("queue", "a", "")
 		w.put("queue", "b", "")
 		if s := texts(w.get("queue", "")); s != "a" {
@@ -51,33 +49,10 @@ func TestAGetTakesOneMessageForThirtySecondsByDefault(t *testing.T) {
 	})
 }
 
-// Storage queues are "generally first in, first out"; the simulator is strictly
-// so unless told otherwise (Q65).
-func TestMessagesComeFirstInFirstOut(t *testing.T) {
-	w, _ := newRaw(t, Config{})
-	w.create("queue")
-	for i := range 100 {
-		w.put("queue", fmt.Sprint(i), "")
-	}
-	n := 0
-	for range 4 {
-		for _, m := range w.get("queue", "?numofmessages=32") {
-			if m.Text != fmt.Sprint(n) {
-				t.Fatalf("got %s, want %d", m.Text, n)
-			}
-			n++
-		}
-	}
-	if n != 100 {
-		t.Errorf("got %d messages", n)
-	}
-}
-
 // AZURE.md A3, pop receipt form.
 func TestAllMessagesOfOneGetCarryOneReceiptAndNoTwoGetsTheSame(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, _ := newRaw(t, Config{})
-		w.create("queue")
+		w, _ := newQueue(t)
 		for i := range 64 {
 			w.put("queue", fmt.Sprint(i), "")
 		}
@@ -102,29 +77,10 @@ func TestAllMessagesOfOneGetCarryOneReceiptAndNoTwoGetsTheSame(t *testing.T) {
 	})
 }
 
-// get-messages: DequeueCount "begins with a value of 1 the first time".
-func TestDequeueCountRisesWithEachGetAndNotWithAPeek(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, _ := newRaw(t, Config{})
-		w.create("queue")
-		w.put("queue", "x", "")
-		for want := range 3 {
-			if ms := w.peek("queue"); len(ms) != 1 || ms[0].Dequeued != want || ms[0].Receipt != "" || ms[0].Next != "" {
-				t.Fatalf("peek: %+v", ms)
-			}
-			if ms := w.get("queue", "?visibilitytimeout=1"); len(ms) != 1 || ms[0].Dequeued != want+1 {
-				t.Fatalf("get: %+v", ms)
-			}
-			time.Sleep(time.Second)
-		}
-	})
-}
-
 // AZURE.md A3, clamp: recorded in enqueue_peek_and_dequeue_negative.
 func TestALeaseEndsAtTheLatestWhenTheMessageExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, _ := newRaw(t, Config{})
-		w.create("queue")
+		w, _ := newQueue(t)
 		w.put("queue", "x", "?messagettl=40")
 		time.Sleep(500 * time.Millisecond)
 		m := w.get("queue", "?visibilitytimeout=40")[0]
@@ -145,8 +101,7 @@ func TestALeaseEndsAtTheLatestWhenTheMessageExpires(t *testing.T) {
 // AZURE.md A3, get: a lease is no guarantee, and times are the server's.
 func TestTimesAreThoseOfTheServersClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, s := newRaw(t, Config{})
-		w.create("queue")
+		w, s := newQueue(t)
 		s.SetClockOffset(time.Hour)
 		m := w.put("queue", "x", "")
 		if in, _ := http.ParseTime(m.Inserted); !in.Equal(time.Now().Add(time.Hour)) {

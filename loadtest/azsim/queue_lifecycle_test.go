@@ -41,8 +41,7 @@ func TestQueueNamesFollowTheNamingRules(t *testing.T) {
 // created for at least 30 seconds"; until then 409 QueueBeingDeleted (Q92).
 func TestADeletedQueuesNameStaysTakenForThirtySeconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, _ := newRaw(t, Config{})
-		w.create("queue")
+		w, _ := newQueue(t)
 		w.put("queue", "x", "")
 		w.want(204, "", "DELETE", "/queue", "")
 		w.want(404, "QueueNotFound", "DELETE", "/queue", "") // Q91
@@ -85,8 +84,7 @@ func TestMetadataIsReplacedAsAWhole(t *testing.T) {
 // get-queue-metadata: the approximate count "is not lower than the actual
 // number of messages in the queue, but could be higher"; invisible ones count (Q44).
 func TestTheApproximateCountIncludesInvisibleMessages(t *testing.T) {
-	w, _ := newRaw(t, Config{})
-	w.create("queue")
+	w, _ := newQueue(t)
 	for range 3 {
 		w.put("queue", "x", "")
 	}
@@ -159,8 +157,7 @@ func TestQueuesAreListedInPagesByName(t *testing.T) {
 
 // set-queue-acl: "up to five stored access policies".
 func TestAccessPoliciesAreKeptAsTheyWereSet(t *testing.T) {
-	w, _ := newRaw(t, Config{})
-	w.create("queue")
+	w, _ := newQueue(t)
 	const none = xmlProlog + "<SignedIdentifiers />"
 	if a := w.want(200, "", "GET", "/queue?comp=acl", ""); a.body != none {
 		t.Errorf("%q", a.body)
@@ -191,8 +188,7 @@ func TestAccessPoliciesAreKeptAsTheyWereSet(t *testing.T) {
 
 func TestAnAccountThatIsResetIsAsNew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, s := newRaw(t, Config{})
-		w.create("queue")
+		w, s := newQueue(t)
 		w.put("queue", "x", "")
 		s.Reset("no-such-account")
 		w.want(200, "", "GET", "/queue/messages?peekonly=true", "")

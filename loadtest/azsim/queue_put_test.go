@@ -13,8 +13,7 @@ import (
 
 // put-message, URI parameters: visibilitytimeout, messagettl.
 func TestPutParametersOutsideTheirRangeAreRefused(t *testing.T) {
-	w, _ := newRaw(t, Config{})
-	w.create("queue")
+	w, _ := newQueue(t)
 	const put = "/queue/messages"
 	w.want(400, "OutOfRangeQueryParameterValue", "POST", put+"?visibilitytimeout=604801&messagettl=-1", text("x")) // Q16
 	w.want(400, "OutOfRangeQueryParameterValue", "POST", put+"?visibilitytimeout=-1", text("x"))                   // Q18
@@ -28,8 +27,7 @@ func TestPutParametersOutsideTheirRangeAreRefused(t *testing.T) {
 
 // put-message: "The visibility timeout must be smaller than the time-to-live value."
 func TestVisibilityTimeoutMustBeSmallerThanTimeToLive(t *testing.T) {
-	w, _ := newRaw(t, Config{})
-	w.create("queue")
+	w, _ := newQueue(t)
 	w.want(400, "InvalidQueryParameterValue", "POST", "/queue/messages?visibilitytimeout=10&messagettl=10", text("x"))
 	w.want(400, "InvalidQueryParameterValue", "POST", "/queue/messages?visibilitytimeout=604800", text("x")) // the default is 7 days (Q15)
 	w.want(201, "", "POST", "/queue/messages?visibilitytimeout=10&messagettl=11", text("x"))
@@ -38,8 +36,7 @@ func TestVisibilityTimeoutMustBeSmallerThanTimeToLive(t *testing.T) {
 // put-message: "If this parameter is omitted, the default time-to-live is seven days."
 func TestTheDefaultTimeToLiveIsSevenDaysAndThenTheMessageIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, _ := newRaw(t, Config{})
-		w.create("queue")
+		w, _ := newQueue(t)
 		m := w.put("queue", "x", "")
 		in, _ := http.ParseTime(m.Inserted)
 		out, _ := http.ParseTime(m.Expires)
@@ -65,8 +62,7 @@ func TestTheDefaultTimeToLiveIsSevenDaysAndThenTheMessageIsGone(t *testing.T) {
 // -1 indicating that the message doesn't expire" (since version 2017-07-29).
 func TestTimeToLiveMinusOneNeverExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, _ := newRaw(t, Config{})
-		w.create("queue")
+		w, _ := newQueue(t)
 		if m := w.put("queue", "x", "?messagettl=-1"); m.Expires != "Fri, 31 Dec 9999 23:59:59 GMT" {
 			t.Errorf("expires %s", m.Expires)
 		}
@@ -80,29 +76,10 @@ func TestTimeToLiveMinusOneNeverExpires(t *testing.T) {
 	})
 }
 
-// put-message: "visibilitytimeout ... the message will be visible after".
-func TestADelayedMessageIsInvisibleUntilItsTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, _ := newRaw(t, Config{})
-		w.create("queue")
-		w.put("queue", "later", "?visibilitytimeout=10")
-		w.put("queue", "now", "")
-		time.Sleep(10*time.Second - time.Nanosecond)
-		if s := texts(w.peek("queue")); s != "now" {
-			t.Errorf("before: %q", s)
-		}
-		time.Sleep(time.Nanosecond)
-		if s := texts(w.peek("queue")); s != "now later" {
-			t.Errorf("after: %q", s)
-		}
-	})
-}
-
 // scalability-targets: "Maximum size of a message in a queue: 64 KiB"; the size
 // is that of the decoded text (AZURE.md A3, Q20-Q23).
 func TestATextOf65536BytesIsTheLargest(t *testing.T) {
-	w, _ := newRaw(t, Config{})
-	w.create("queue")
+	w, _ := newQueue(t)
 	for _, one := range []string{"x", "&lt;", "&quot;"} {
 		w.want(201, "", "POST", "/queue/messages", text(strings.Repeat(one, 65536)))
 		a := w.want(413, "RequestBodyTooLarge", "POST", "/queue/messages", text(strings.Repeat(one, 65537)))
@@ -120,8 +97,7 @@ func TestATextOf65536BytesIsTheLargest(t *testing.T) {
 
 // put-message, request body: any XML of the form is taken.
 func TestEveryFormOfTheBodyIsRead(t *testing.T) {
-	w, _ := newRaw(t, Config{})
-	w.create("queue")
+	w, _ := newQueue(t)
 	const inner = "<QueueMessage><MessageText>a b</MessageText></QueueMessage>"
 	for _, body := range []string{
 		inner,
@@ -145,8 +121,7 @@ func TestEveryFormOfTheBodyIsRead(t *testing.T) {
 
 // common-rest-api-error-codes: InvalidXmlDocument, MissingRequiredXmlNode.
 func TestABodyThatIsNoMessageIsRefused(t *testing.T) {
-	w, _ := newRaw(t, Config{})
-	w.create("queue")
+	w, _ := newQueue(t)
 	for _, body := range []string{
 		"<QueueMessage><MessageText>x</MessageText>", // Q31
 		"<QueueMessage><MessageText>x</QueueMessage></MessageText>",

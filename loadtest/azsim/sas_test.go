@@ -214,9 +214,7 @@ func TestAnAccountSASCoversServicesResourceTypesAndPermissions(t *testing.T) {
 	must(t, err)
 	lister, err := azqueue.NewServiceClientWithNoCredential(u, &azqueue.ClientOptions{ClientOptions: once(w.sim.Transport())})
 	must(t, err)
-	if _, err := lister.NewListQueuesPager(nil).NextPage(t.Context()); err != nil {
-		t.Error(err)
-	}
+	must(t, errOf(lister.NewListQueuesPager(nil).NextPage(t.Context())))
 }
 
 // create-service-sas: table SAS with spk, srk, epk, erk; "attempts ... outside
@@ -249,11 +247,5 @@ func TestATableSASSeesOnlyItsKeyRange(t *testing.T) {
 	page, err := c.NewListEntitiesPager(nil).NextPage(t.Context())
 	if err != nil || len(page.Entities) != 1 {
 		t.Errorf("listed %d entities, %v", len(page.Entities), err)
-	}
-	if _, err := c.UpsertEntity(t.Context(), []byte(`{"PartitionKey":"b","RowKey":"2"}`), nil); err != nil {
-		t.Errorf("upsert within the range, with add and update: %v", err)
-	}
-	if _, err := c.DeleteEntity(t.Context(), "b", "1", nil); code(t, err) != "AuthorizationPermissionMismatch" {
-		t.Errorf("delete without the permission: %v", err)
 	}
 }

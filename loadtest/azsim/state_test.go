@@ -61,8 +61,7 @@ func TestADisabledAccountRefusesEveryRequestOfBothServices(t *testing.T) {
 // The name of an account that was deleted leads to no host. It comes back with what it held, or as
 // another account of its name.
 func TestAnAccountThatIsGoneIsNoHostAndMayComeBack(t *testing.T) {
-	w, s := newRaw(t, Config{})
-	w.create("queue")
+	w, s := newQueue(t)
 	w.put("queue", "x", "")
 	for _, empty := range []bool{false, true} {
 		s.SetState("acct", Gone)

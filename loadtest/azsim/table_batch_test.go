@@ -2,13 +2,8 @@ package azsim
 
 import (
 	"fmt"
-	"net/http"
-	"slices"
 	"strings"
 	"testing"
-
-	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
-	"github.com/Azure/azure-sdk-for-go/sdk/data/aztables"
 )
 
 // part is one request within a change set.
@@ -131,8 +126,7 @@ func TestBatchRules(t *testing.T) {
 		{"a key with a quote that is not doubled (D22)", []part{insertion("p", "a"), {"PUT", "/tbl(PartitionKey='p',RowKey='o%27brien')", "{}", nil}}, "202 400 InvalidInput 1"},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
-			b := newTableBench(t, TableOptions{})
-			b.table("tbl")
+			b := newTable(t)
 			b.want(b.do("POST", "/tbl", `{"PartitionKey":"p","RowKey":"there"}`, "Prefer: return-no-content"), 204, "")
 			a := b.do("POST", "/$batch", changeSet(c.parts...), batchType)
 			if got := innerError(a); got != c.want {
@@ -149,8 +143,7 @@ func TestBatchRules(t *testing.T) {
 }
 
 func TestBatchThatCannotBeReadIsRefusedAsAWhole(t *testing.T) {
-	b := newTableBench(t, TableOptions{})
-	b.table("tbl")
+	b := newTable(t)
 	good := changeSet(insertion("p", "a"))
 	for name, c := range map[string]struct {
 		body, contentType string
@@ -179,8 +172,7 @@ func TestBatchThatCannotBeReadIsRefusedAsAWhole(t *testing.T) {
 // processed by the service, and additional change sets will be rejected with
 // status code 400."
 func TestOnlyTheFirstChangeSetIsProcessed(t *testing.T) {
-	b := newTableBench(t, TableOptions{})
-	b.table("tbl")
+	b := newTable(t)
 	first, second := changeSet(insertion("p", "a")), changeSet(insertion("p", "b"))
 	a := b.do("POST", "/$batch", strings.TrimSuffix(first, "--batch_1--\r\n")+second, batchType)
 	if a.status != 202 || strings.Count(a.body, "HTTP/1.1 204") != 1 || strings.Count(a.body, "HTTP/1.1 400") != 1 {
@@ -188,45 +180,4 @@ func TestOnlyTheFirstChangeSetIsProcessed(t *testing.T) {
 	}
 	b.want(b.do("GET", "/tbl(PartitionKey='p',RowKey='a')", ""), 200, "")
 	b.want(b.do("GET", "/tbl(PartitionKey='p',RowKey='b')", ""), 404, "ResourceNotFound")
-}
-
-// A batch through the real client: a hundred changes of every kind, all or
-// none; its failure is a ResponseError with status 202 and no code (D21).
-func TestBatchThroughTheClient(t *testing.T) {
-	b := newTableBench(t, TableOptions{})
-	c := b.table("tbl")
-	star := azcore.ETagAny
-	var first, second []aztables.TransactionAction
-	kinds := []aztables.TransactionType{
-		aztables.TransactionTypeUpdateMerge, aztables.TransactionTypeUpdateReplace,
-		aztables.TransactionTypeInsertMerge, aztables.TransactionTypeInsertReplace, aztables.TransactionTypeDelete,
-	}
-	for i := range 100 {
-		row := fmt.Sprintf(`{"PartitionKey":"p","RowKey":"%03d","N":%d,"Old":true}`, i, i)
-		first = append(first, aztables.TransactionAction{ActionType: aztables.TransactionTypeAdd, Entity: []byte(row)})
-		row = fmt.Sprintf(`{"PartitionKey":"p","RowKey":"%03d","N":%d}`, i, -i)
-		a := aztables.TransactionAction{ActionType: kinds[i%len(kinds)], Entity: []byte(row)}
-		if i%len(kinds) < 2 {
-			a.IfMatch = &star
-		}
-		second = append(second, a)
-	}
-	for _, actions := range [][]aztables.TransactionAction{first, second} {
-		must(t, errOf(c.SubmitTransaction(b.Context(), actions, nil)))
-	}
-	rows := b.all(c, nil)
-	if len(rows) != 80 {
-		t.Fatalf("%d rows left, want the 80 that were not deleted", len(rows))
-	}
-	for _, r := range rows {
-		merged := slices.Contains([]string{"0", "2", "5", "7"}, r["RowKey"].(string)[2:])
-		if _, old := r["Old"]; old != merged || r["N"].(float64) > 0 {
-			t.Errorf("row after merge or replacement: %v", r)
-		}
-	}
-	_, err := c.SubmitTransaction(b.Context(), first, nil)
-	wantCode(t, err, http.StatusAccepted, "")
-	if n := len(b.all(c, nil)); n != 80 {
-		t.Errorf("%d rows after a failed batch, want 80", n)
-	}
 }

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
-	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 	"github.com/Azure/azure-sdk-for-go/sdk/data/aztables"
 )
 
@@ -33,19 +32,22 @@ func newTableBench(t *testing.T, o TableOptions) *tableBench {
 	return &tableBench{t, s, c}
 }
 
+// newTable is newTableBench with a table named tbl.
+func newTable(t *testing.T) *tableBench {
+	t.Helper()
+	b := newTableBench(t, TableOptions{})
+	b.table("tbl")
+	return b
+}
+
 func clientOptions(s *Sim) *aztables.ClientOptions {
-	return &aztables.ClientOptions{ClientOptions: azcore.ClientOptions{
-		Transport: s.Transport(),
-		Retry:     policy.RetryOptions{MaxRetries: -1},
-	}}
+	return &aztables.ClientOptions{ClientOptions: once(s.Transport())}
 }
 
 // table makes a table and returns its client.
 func (b *tableBench) table(name string) *aztables.Client {
 	b.Helper()
-	if _, err := b.service.CreateTable(b.Context(), name, nil); err != nil {
-		b.Fatal(err)
-	}
+	must(b, errOf(b.service.CreateTable(b.Context(), name, nil)))
 	return b.service.NewClient(name)
 }
 
@@ -70,9 +72,7 @@ func (a answer) code() string {
 func (b *tableBench) do(method, path, body string, headers ...string) answer {
 	b.Helper()
 	req, err := http.NewRequestWithContext(b.Context(), method, benchURL+path, strings.NewReader(body))
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	req.Header.Set("Authorization", "Bearer any")
 	req.Header.Set("X-Ms-Version", "2019-02-02")
 	req.Header.Set("X-Ms-Date", time.Now().UTC().Format(http.TimeFormat))
@@ -96,14 +96,10 @@ func (b *tableBench) do(method, path, body string, headers ...string) answer {
 		set[name] = true
 	}
 	resp, err := b.sim.Transport().Do(req)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	defer func() { _ = resp.Body.Close() }()
 	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	return answer{resp.StatusCode, resp.Header, string(text)}
 }
 
@@ -136,31 +132,17 @@ func masked(s string) string {
 	return guidForm.ReplaceAllString(s, "${1}GUID")
 }
 
-// all reads every page of a query through the real client.
-func (b *tableBench) all(c *aztables.Client, o *aztables.ListEntitiesOptions) []map[string]any {
-	b.Helper()
-	var rows []map[string]any
-	for _, page := range b.pages(c, o) {
-		rows = append(rows, page...)
-	}
-	return rows
-}
-
 // pages reads every page of a query through the real client.
 func (b *tableBench) pages(c *aztables.Client, o *aztables.ListEntitiesOptions) [][]map[string]any {
 	b.Helper()
 	var pages [][]map[string]any
 	for p := c.NewListEntitiesPager(o); p.More(); {
 		resp, err := p.NextPage(b.Context())
-		if err != nil {
-			b.Fatal(err)
-		}
+		must(b, err)
 		page := []map[string]any{}
 		for _, text := range resp.Entities {
 			var row map[string]any
-			if err := json.Unmarshal(text, &row); err != nil {
-				b.Fatal(err)
-			}
+			must(b, json.Unmarshal(text, &row))
 			page = append(page, row)
 		}
 		pages = append(pages, page)

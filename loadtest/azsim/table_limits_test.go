@@ -62,8 +62,7 @@ func TestPublishedLimitsOfEntities(t *testing.T) {
 		{"dates begin in 1601", `{"PartitionKey":"p","RowKey":"r","D@odata.type":"Edm.DateTime","D":"1600-12-31T23:59:59Z"}`, 400, "OutOfRangeInput"},
 		{"a property only once", `{"PartitionKey":"p","RowKey":"r","A":1,"A":1}`, 400, "DuplicatePropertiesSpecified"},
 	} {
-		b := newTableBench(t, TableOptions{})
-		b.table("tbl")
+		b := newTable(t)
 		a := b.do("POST", "/tbl", c.body)
 		if a.status != c.status || a.code() != c.code {
 			t.Errorf("%s: %d %s, want %d %s", c.rule, a.status, a.code(), c.status, c.code)
@@ -72,8 +71,7 @@ func TestPublishedLimitsOfEntities(t *testing.T) {
 }
 
 func TestMergeIsHeldToTheLimitsOfTheWholeEntity(t *testing.T) {
-	b := newTableBench(t, TableOptions{})
-	b.table("tbl")
+	b := newTable(t)
 	b.want(b.do("POST", "/tbl", entityWith(252, "1")), 201, "")
 	b.want(b.do("PATCH", "/tbl(PartitionKey='p',RowKey='r')", `{"P0":2,"P251":2}`), 204, "")
 	b.want(b.do("PATCH", "/tbl(PartitionKey='p',RowKey='r')", `{"Another":1}`), 400, "TooManyProperties")
@@ -110,8 +108,7 @@ func TestTypesTravelAsAnnotated(t *testing.T) {
 		`"X":null`:                                                               ``,
 		`"odata.etag":"x","odata.whatever":1,"Timestamp":"0001-01-01T00:00:00Z"`: ``,
 	} {
-		b := newTableBench(t, TableOptions{})
-		b.table("tbl")
+		b := newTable(t)
 		a := b.do("POST", "/tbl", `{"PartitionKey":"p","RowKey":"r",`+in+`}`)
 		_, rest, _ := strings.Cut(a.body, `"Timestamp":"`)
 		_, rest, _ = strings.Cut(rest, `"`)
@@ -125,8 +122,7 @@ func TestTypesTravelAsAnnotated(t *testing.T) {
 		`"X@odata.type":"Edm.DateTime","X":"soon"`, `"X@odata.type":"Edm.DateTime","X":"2026-11-21T01:02:03.12345678Z"`, `"X@odata.type":"Edm.Guid","X":"4185404A"`,
 		`"X@odata.type":"Edm.Binary","X":"*"`, `"X@odata.type":"Edm.Decimal","X":"1"`, `"X@odata.type":5,"X":"1"`, `"X":[]`, `"X":{}`, `"X":1e400`, "\"X\":\"\xff\"", `"X":1} {`, `"X"`, `"X":tru`, `"X":"\ud83d"`, `"X":"\\\uDE00\ud83d"`, `"half \ud83d":"X"`,
 	} {
-		b := newTableBench(t, TableOptions{})
-		b.table("tbl")
+		b := newTable(t)
 		a := b.do("POST", "/tbl", `{"PartitionKey":"p","RowKey":"r",`+in+`}`)
 		if a.status != 400 || a.code() != "InvalidInput" {
 			t.Errorf("%s: %d %s, want 400 InvalidInput", in, a.status, a.code())
@@ -191,8 +187,7 @@ func TestRequestsRefused(t *testing.T) {
 		{"the name tables is reserved", "POST", "/Tables", `{"TableName":"tables"}`, nil, 400, "InvalidResourceName"},
 		{"a table needs a name", "POST", "/Tables", `{}`, nil, 400, "PropertiesNeedValue"},
 	} {
-		b := newTableBench(t, TableOptions{})
-		b.table("tbl")
+		b := newTable(t)
 		b.want(b.do("POST", "/tbl", `{"PartitionKey":"p","RowKey":"r"}`), 201, "")
 		a := b.do(c.method, c.path, c.body, c.headers...)
 		if a.status != c.status || a.code() != c.code {

@@ -1,15 +1,11 @@
 package azsim
 
 import (
-	"errors"
 	"fmt"
-	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
-	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 	"github.com/Azure/azure-sdk-for-go/sdk/data/aztables"
 )
 
@@ -52,76 +48,12 @@ func TestThePartitionLimitCountsEntities(t *testing.T) {
 	})
 }
 
-// Trap D7: the write is made, the answer is a 500; trying again under the old
-// ETag gets 412 although the row holds one's own value.
-func TestAConditionalWriteWhoseAnswerIsLostLooksLikeALostRace(t *testing.T) {
-	b := newTableBench(t, TableOptions{})
-	c, ctx := b.table("tbl"), b.Context()
-	added, err := c.AddEntity(ctx, []byte(`{"PartitionKey":"p","RowKey":"r","Nonce":"old"}`), nil)
-	must(t, err)
-	for _, f := range []Rule{
-		{Service: "table", Operations: []string{"UpdateEntity"}, Fault: AnswerAfter, First: 1},
-		{Service: "table", Operations: []string{"UpdateEntity"}, Fault: AnswerLost, First: 1},
-	} {
-		i := b.sim.Inject(f)
-		nonce := "mine-" + string(f.Fault)
-		update := func() error {
-			_, err := c.UpdateEntity(ctx, fmt.Appendf(nil, `{"PartitionKey":"p","RowKey":"r","Nonce":%q}`, nonce), &aztables.UpdateEntityOptions{IfMatch: &added.ETag, UpdateMode: aztables.UpdateModeReplace})
-			return err
-		}
-		err := update()
-		if e, ok := errors.AsType[*azcore.ResponseError](err); err == nil || ok && e.StatusCode != http.StatusInternalServerError {
-			t.Fatalf("%v: %v", f, err)
-		}
-		wantCode(t, update(), 412, "UpdateConditionNotSatisfied")
-		if rows := b.all(c, nil); rows[0]["Nonce"] != nonce {
-			t.Errorf("%v: row %v", f, rows[0])
-		}
-		i.Remove()
-		g, err := c.GetEntity(ctx, "p", "r", nil)
-		must(t, err)
-		added.ETag = g.ETag
-	}
-}
-
-// Over TCP the account stands in the path, and so it does in the addresses of
-// the parts of a batch.
-func TestTablesOverTCPInPathStyle(t *testing.T) {
-	s := New(Config{Accounts: []Account{{Name: "acct"}}, Limits: NoLimits()})
-	server, err := s.Listen("", "")
-	must(t, err)
-	defer server.Close()
-	service, err := aztables.NewServiceClientFromConnectionString(server.ConnectionString("acct"),
-		&aztables.ClientOptions{ClientOptions: azcore.ClientOptions{Retry: policy.RetryOptions{MaxRetries: -1}}})
-	must(t, err)
-	b := &tableBench{t, s, service}
-	c := b.table("tbl")
-	var actions []aztables.TransactionAction
-	for i := range 3 {
-		row := fmt.Sprintf(`{"PartitionKey":"p q","RowKey":"%d %%"}`, i)
-		actions = append(actions, aztables.TransactionAction{ActionType: aztables.TransactionTypeInsertReplace, Entity: []byte(row)})
-	}
-	must(t, errOf(c.SubmitTransaction(t.Context(), actions, nil)))
-	if rows := b.all(c, nil); len(rows) != 3 {
-		t.Errorf("rows: %v", rows)
-	}
-	if _, err := c.GetEntity(t.Context(), "p q", "1 %", nil); err != nil {
-		t.Error(err)
-	}
-	_, err = c.DeleteEntity(t.Context(), "p q", "none", nil)
-	wantCode(t, err, 404, "ResourceNotFound")
-	if _, err := c.Delete(t.Context(), nil); err != nil {
-		t.Error(err)
-	}
-}
-
-// A POST may carry the verb in X-HTTP-Method.
+// A POST may carry the verb in X-HTTP-Method. A null leaves the property alone.
 func TestVerbsThroughATunnel(t *testing.T) {
-	b := newTableBench(t, TableOptions{})
-	b.table("tbl")
+	b := newTable(t)
 	const row = "/tbl(PartitionKey='p',RowKey='r')"
 	b.want(b.do("POST", row, `{"A":1}`, "X-HTTP-Method: PUT"), 204, "")
-	b.want(b.do("POST", row, `{"B":2}`, "X-HTTP-Method: MERGE", "If-Match: *"), 204, "")
+	b.want(b.do("POST", row, `{"A":null,"B":2}`, "X-HTTP-Method: MERGE", "If-Match: *"), 204, "")
 	if a := b.do("GET", row+"?$select=A,B", "", "Accept: application/json;odata=nometadata"); a.body != `{"A":1,"B":2}` {
 		t.Errorf("row: %s", a.body)
 	}
@@ -131,8 +63,7 @@ func TestVerbsThroughATunnel(t *testing.T) {
 
 // Requests are counted under the names of the REST reference.
 func TestTableOperationsAreCountedByName(t *testing.T) {
-	b := newTableBench(t, TableOptions{})
-	b.table("tbl")
+	b := newTable(t)
 	const row = "/tbl(PartitionKey='p',RowKey='r')"
 	for _, r := range []struct{ method, path, body, header string }{
 		{"POST", "/tbl", `{"PartitionKey":"p","RowKey":"r"}`, "A: b"},

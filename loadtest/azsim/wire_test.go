@@ -89,6 +89,14 @@ func (w raw) want(status int, code, method, target, body string, headers ...stri
 	return a
 }
 
+// newQueue is newRaw with a queue named queue.
+func newQueue(t *testing.T) (raw, *Sim) {
+	t.Helper()
+	w, s := newRaw(t, Config{})
+	w.create("queue")
+	return w, s
+}
+
 func (w raw) create(queue string) { w.t.Helper(); w.want(201, "", "PUT", "/"+queue, "") }
 
 func text(s string) string {
@@ -207,8 +215,7 @@ func TestClientRequestIDIsEchoedOnlyIfAtMost1024VisibleCharacters(t *testing.T) 
 
 // AZURE.md A1: bodies start with a byte order mark, on one line.
 func TestQueueAnswersAreByteForByteAzures(t *testing.T) {
-	w, _ := newRaw(t, Config{})
-	w.create("queue")
+	w, _ := newQueue(t)
 	const prolog = "\uFEFF<?xml version=\"1.0\" encoding=\"utf-8\"?>"
 	stamps := "<MessageId>GUID</MessageId><InsertionTime>TIME</InsertionTime><ExpirationTime>TIME</ExpirationTime>"
 	for _, c := range []struct{ name, method, target, body, want string }{
@@ -265,8 +272,7 @@ func TestQueueAnswersAreByteForByteAzures(t *testing.T) {
 
 // AZURE.md A5 (Q75) and A3.
 func TestRequestsThatCannotBeUnderstoodAreRefused(t *testing.T) {
-	w, _ := newRaw(t, Config{})
-	w.create("queue")
+	w, _ := newQueue(t)
 	w.want(400, "InvalidHeaderValue", "GET", "/?comp=list", "", "x-ms-version", "2031-01-01")
 	w.want(405, "UnsupportedHttpVerb", "POST", "/queue", "")
 	w.want(405, "UnsupportedHttpVerb", "PATCH", "/queue/messages", "")
@@ -277,8 +283,7 @@ func TestRequestsThatCannotBeUnderstoodAreRefused(t *testing.T) {
 }
 
 func TestARequestBodyBeyondAnyMessageIsRefusedUnread(t *testing.T) {
-	w, _ := newRaw(t, Config{})
-	w.create("queue")
+	w, _ := newQueue(t)
 	a := w.want(413, "RequestBodyTooLarge", "POST", "/queue/messages", strings.Repeat("x", maxQueueBody+1))
 	if !strings.Contains(a.body, "<MaxLimit>65536</MaxLimit>") {
 		t.Error(a.body)

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -258,9 +259,7 @@ func TestNothingIsSentBeyondTheBudget(t *testing.T) {
 	if cause := context.Cause(tr.ctx); !errors.Is(cause, errSpent) || err == nil {
 		t.Fatalf("%v, %v", err, cause)
 	}
-	if err := tr.clean(t.Context()); err != nil {
-		t.Error(err)
-	}
+	must(t, tr.clean(t.Context()))
 	// A request that is given up on its way counts, and may not have arrived.
 	queues, tables, _ := tr.budget.sum(func(counted) bool { return true })
 	if served := sim.Stats().Count("", ""); served == 0 || served > queues+tables || queues+tables > most {
@@ -290,9 +289,7 @@ func TestWhatAnEarlierRunHasLeftIsRemoved(t *testing.T) {
 		err = errors.Join(of.Table(old+"c2x1").Create(t.Context()), of.Table(young+"c2x1").Create(t.Context()), pump.Create(t.Context()))
 		must(t, err)
 		write := func(partition, row string) {
-			if _, err := pump.Write(t.Context(), storage.Write{Mode: storage.Insert, Entity: storage.Entity{Partition: partition, Row: row}}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, proof.ErrOf(pump.Write(t.Context(), storage.Write{Mode: storage.Insert, Entity: storage.Entity{Partition: partition, Row: row}})))
 		}
 		write(old, madeRow)
 		for n := range 230 {
@@ -384,9 +381,7 @@ func TestAReportHoldsNoSecret(t *testing.T) {
 	}
 	r.add("Rules", "", []string{"check", "the account"}, []string{"x", "c2Vjcm+V0"})
 	dir := t.TempDir()
-	if _, err := r.write(dir); err != nil {
-		t.Fatal(err)
-	}
+	must(t, proof.ErrOf(r.write(dir)))
 	var again report
 	for _, name := range []string{"report.md", "report.json"} {
 		text, err := os.ReadFile(filepath.Join(dir, name))

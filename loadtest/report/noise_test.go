@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 // runsOf are results of a test that was repeated: so many tasks a second, more or less.
@@ -176,9 +178,7 @@ func TestAFileIsOneRunOfASide(t *testing.T) {
 		must(t, errors.Join(sample("soak", 1).Write(f), f.Close()))
 	}
 	a, b := filepath.Join(dir, "a.json"), filepath.Join(dir, "b.json")
-	if _, err := ReadSides([]string{a + "," + b, a}); err != nil {
-		t.Error(err)
-	}
+	must(t, proof.ErrOf(ReadSides([]string{a + "," + b, a})))
 	again := dir + "/./a.json"
 	if _, err := ReadSides([]string{a + "," + again, b}); err == nil || !strings.Contains(err.Error(), "twice") {
 		t.Errorf("the same file twice: %v", err)

@@ -221,9 +221,7 @@ func TestTheEndpointListensOnLoopbackOnly(t *testing.T) {
 	if err != nil || !strings.Contains(string(text), srv.ConnectionString("two")) {
 		t.Errorf("%s, %v", text, err)
 	}
-	if err := a.Close(); err != nil {
-		t.Error(err)
-	}
+	must(t, a.Close())
 	if _, err := http.Get(a.URL() + "/accounts"); err == nil {
 		t.Error("it answers after Close")
 	}

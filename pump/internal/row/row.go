@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"time"
 
@@ -62,6 +63,8 @@ type Version[T any] struct {
 	// Sent is when the request was sent, a write's first attempt if it took
 	// several; received is when its answer was here. Local, with monotonic clock.
 	Sent, Received time.Time
+	// stored are all columns: those that a newer program has added stay when the row is replaced.
+	stored map[string]any
 }
 
 // Absent reports whether there is no such row.
@@ -108,7 +111,7 @@ func bounded(ctx context.Context, d time.Duration) (context.Context, context.Can
 // cannot be read, only its version is known, and what salvage gives.
 func (r Row[T]) Parse(e storage.Entity, v *Version[T]) (nonce string, err error) {
 	f := &Fields{Props: e.Properties}
-	v.ETag, v.Modified = e.ETag, e.Modified
+	v.ETag, v.Modified, v.stored = e.ETag, e.Modified, e.Properties
 	v.Value = readUpTo(max(Format, r.Newest), f, r.Decode)
 	nonce = f.Text(NonceProperty)
 	if f.Err != nil {
@@ -126,8 +129,11 @@ func ReadFormat[T any](f *Fields, decode func(*Fields) T) (zero T) {
 }
 
 func readUpTo[T any](newest int64, f *Fields, decode func(*Fields) T) (zero T) {
-	if n := f.Integer(FormatProperty); f.Err == nil && (n < Format || n > newest) {
-		f.Fail(FormatProperty, fmt.Sprintf("is %d: this program reads %d; use a newer one", n, newest))
+	switch n := f.Integer(FormatProperty); {
+	case f.Err == nil && n > newest:
+		f.Err = &NewerFormat{n, newest}
+	case f.Err == nil && n < Format:
+		f.Fail(FormatProperty, fmt.Sprintf("is %d", n))
 	}
 	if f.Err != nil {
 		return zero
@@ -163,7 +169,12 @@ func (r Row[T]) TryWrite(ctx context.Context, base Version[T], next T) (Version[
 	draw := DrawOf(r.Table)
 	nonce := draw.Nonce(r.Object())
 	w := r.Prepare(base, next, nonce)
-	won := Version[T]{Value: next, Sent: time.Now()}
+	won := Version[T]{Value: next, Sent: time.Now(), stored: w.Entity.Properties}
+	if w.Mode == storage.Merge {
+		won.stored = map[string]any{}
+		maps.Copy(won.stored, base.stored)
+		maps.Copy(won.stored, w.Entity.Properties)
+	}
 	// doubt: an attempt may have landed, or may land yet.
 	var doubt error
 	for attempt := 1; ; attempt++ {
@@ -288,6 +299,12 @@ func (r Row[T]) Prepare(base Version[T], next T, nonce string) storage.Write {
 				}
 			}
 			w.Entity.Properties = changed
+		} else {
+			for name, value := range base.stored {
+				if _, known := before[name]; !known && props[name] == nil {
+					props[name] = value
+				}
+			}
 		}
 	}
 	w.Entity.Properties[NonceProperty] = nonce

@@ -37,10 +37,7 @@ func BenchmarkGet32(b *testing.B) {
 	for _, size := range []int{1 << 10, 23 << 10, 64 << 10} {
 		doc := answerOf(32, size)
 		b.Run(fmt.Sprintf("%dKiB", size>>10), func(b *testing.B) {
-			a, err := Open(Options{ConnectionString: testConnection, Transport: canned(200, doc, http.Header{})})
-			if err != nil {
-				b.Fatal(err)
-			}
+			a := openFake(b, canned(200, doc, http.Header{}))
 			q := a.Queue("queue")
 			b.SetBytes(int64(len(doc)))
 			b.ReportAllocs()
@@ -55,9 +52,7 @@ func BenchmarkGet32(b *testing.B) {
 			o := &azqueue.ClientOptions{}
 			o.Transport, o.Retry = canned(200, doc, http.Header{}), policy.RetryOptions{MaxRetries: -1}
 			c, err := azqueue.NewQueueClientFromConnectionString(testConnection, "queue", o)
-			if err != nil {
-				b.Fatal(err)
-			}
+			must(b, err)
 			n := int32(32)
 			b.SetBytes(int64(len(doc)))
 			b.ReportAllocs()
@@ -73,10 +68,7 @@ func BenchmarkGet32(b *testing.B) {
 func BenchmarkPut(b *testing.B) {
 	for _, size := range []int{1 << 10, 23 << 10, 64 << 10} {
 		b.Run(fmt.Sprintf("%dKiB", size>>10), func(b *testing.B) {
-			a, err := Open(Options{ConnectionString: testConnection, Transport: canned(201, azureGet, http.Header{})})
-			if err != nil {
-				b.Fatal(err)
-			}
+			a := openFake(b, canned(201, azureGet, http.Header{}))
 			q, text := a.Queue("queue"), bytes.Repeat([]byte("A"), size)
 			b.SetBytes(int64(size))
 			b.ReportAllocs()
@@ -90,10 +82,7 @@ func BenchmarkPut(b *testing.B) {
 }
 
 func BenchmarkDelete(b *testing.B) {
-	a, err := Open(Options{ConnectionString: testConnection, Transport: canned(204, "", http.Header{})})
-	if err != nil {
-		b.Fatal(err)
-	}
+	a := openFake(b, canned(204, "", http.Header{}))
 	q := a.Queue("queue")
 	b.ReportAllocs()
 	for b.Loop() {
@@ -105,10 +94,7 @@ func BenchmarkDelete(b *testing.B) {
 
 // As most requests are made: by a goroutine of their own, whose stack is small when it begins.
 func BenchmarkDeleteByGoroutine(b *testing.B) {
-	a, err := Open(Options{ConnectionString: testConnection, Transport: canned(204, "", http.Header{})})
-	if err != nil {
-		b.Fatal(err)
-	}
+	a := openFake(b, canned(204, "", http.Header{}))
 	q := a.Queue("queue")
 	done := make(chan error)
 	b.ReportAllocs()

@@ -18,6 +18,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -84,38 +85,6 @@ func TestConnectionOfARequestThatWasGivenUpIsNotUsedAgain(t *testing.T) {
 	}
 }
 
-// passing is a context whose deadline has passed when the test says so: one by the clock might pass
-// before the request is sent.
-type passing struct {
-	context.Context
-	passed chan struct{}
-}
-
-func (p passing) Done() <-chan struct{} { return p.passed }
-
-func (p passing) Err() error {
-	select {
-	case <-p.passed:
-		return context.DeadlineExceeded
-	default:
-		return nil
-	}
-}
-
-// A deadline ends a request without an answer, and says that it was one.
-func TestDeadlineEndsARequestOverTCP(t *testing.T) {
-	t.Parallel()
-	ctx := passing{t.Context(), make(chan struct{})}
-	a, _ := rawServer(t, func(_ net.Conn, r *bufio.Reader, _ int64) {
-		for requestOf(r) {
-			close(ctx.passed)
-		}
-	})
-	if err := a.Queue("queue").Delete(ctx, testReceipt); !storage.Is(err, storage.MaybeDone) || !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("%v", err)
-	}
-}
-
 // Answers that break off, or never come to their point, are "maybe done".
 func TestBrokenAnswersOverTCPAreMaybeDone(t *testing.T) {
 	t.Parallel()
@@ -173,11 +142,7 @@ func TestConnectionsAreKeptOverTLS(t *testing.T) {
 		opened := piped(t, client, func(conn net.Conn) net.Conn {
 			return tls.Server(conn, &tls.Config{Certificates: certificates, MinVersion: tls.VersionTLS12})
 		})
-		a, err := Open(Options{
-			ConnectionString: "AccountName=acct;AccountKey=" + testKey + ";QueueEndpoint=https://127.0.0.1:10001/acct;TableEndpoint=https://127.0.0.1:10002/acct",
-			Transport:        client,
-		})
-		must(t, err)
+		a := openBy(t, "https://127.0.0.1:10001", client)
 		for range 50 {
 			must(t, a.Queue("queue").Delete(t.Context(), testReceipt))
 		}
@@ -202,8 +167,7 @@ func TestIdleConnectionsAreClosed(t *testing.T) {
 			})
 			return ours, nil
 		}
-		a, err := Open(Options{ConnectionString: "AccountName=acct;AccountKey=" + testKey + ";QueueEndpoint=http://127.0.0.1:10001/acct", Transport: client})
-		must(t, err)
+		a := openBy(t, "http://127.0.0.1:10001", client)
 		must(t, a.Queue("queue").Delete(t.Context(), testReceipt))
 		from := time.Now()
 		ended.Wait()
@@ -231,12 +195,9 @@ func TestSmallRequestsAreOneWrite(t *testing.T) {
 		conn, err := dial(ctx, network, address)
 		return countedWrites{conn, &writes}, err
 	}
-	a, err := Open(Options{ConnectionString: "AccountName=acct;AccountKey=" + testKey + ";QueueEndpoint=" + server.URL + "/acct", Transport: client})
-	must(t, err)
+	a := openBy(t, server.URL, client)
 	for range 10 {
-		if _, err := a.Queue("queue").Put(t.Context(), []byte(strings.Repeat("x", 1000)), 0); err != nil {
-			t.Fatal(err)
-		}
+		must(t, proof.ErrOf(a.Queue("queue").Put(t.Context(), []byte(strings.Repeat("x", 1000)), 0)))
 	}
 	if n := writes.Load(); n != 10 {
 		t.Errorf("%d writes for 10 requests", n)

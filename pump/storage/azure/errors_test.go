@@ -290,29 +290,14 @@ func TestContextThatEndsAfterTheRequestIsMaybeDone(t *testing.T) {
 	t.Parallel()
 	for op, call := range requests {
 		ctx, cancel := context.WithCancel(t.Context())
-		a, err := Open(Options{ConnectionString: testConnection, Transport: transportFunc(func(req *http.Request) (*http.Response, error) {
+		a := openFake(t, transportFunc(func(req *http.Request) (*http.Response, error) {
 			cancel()
 			<-req.Context().Done()
 			return nil, req.Context().Err()
-		})})
-		must(t, err)
+		}))
 		if err := call(ctx, a); !storage.Is(err, storage.MaybeDone) || !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: %v", op, err)
 		}
-	}
-}
-
-func TestEveryRequestHasADeadline(t *testing.T) {
-	t.Parallel()
-	for op, call := range requests {
-		a, err := Open(Options{ConnectionString: testConnection, Transport: transportFunc(func(req *http.Request) (*http.Response, error) {
-			if d, ok := req.Context().Deadline(); !ok || time.Until(d) > callTimeout {
-				t.Errorf("%s: deadline %v, %v", op, d, ok)
-			}
-			return nil, io.EOF
-		})})
-		must(t, err)
-		_ = call(context.WithoutCancel(t.Context()), a)
 	}
 }
 

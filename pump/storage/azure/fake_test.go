@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -48,10 +50,10 @@ func (f *fake) Do(req *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: f.status, Header: h, Body: io.NopCloser(strings.NewReader(f.body)), ContentLength: -1, Request: req}, nil
 }
 
-// openFake opens an account whose requests f answers.
-func openFake(t testing.TB, f *fake) storage.Account {
+// openFake opens an account whose requests transport answers.
+func openFake(t testing.TB, transport policy.Transporter) storage.Account {
 	t.Helper()
-	a, err := Open(Options{ConnectionString: testConnection, Transport: f})
+	a, err := Open(Options{ConnectionString: testConnection, Transport: transport})
 	must(t, err)
 	return a
 }

@@ -13,6 +13,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -236,9 +237,7 @@ func TestRenewSendsNoBodyAndReplaceSendsTheText(t *testing.T) {
 	if v := f.last.URL.Query(); v.Get("visibilitytimeout") != "91" || v.Get("popreceipt") != testReceipt.PopReceipt {
 		t.Errorf("a renewal asked for %v", v)
 	}
-	if _, err := q.Replace(t.Context(), testReceipt, []byte("<>"), 0); err != nil {
-		t.Error(err)
-	}
+	must(t, proof.ErrOf(q.Replace(t.Context(), testReceipt, []byte("<>"), 0)))
 	if f.sent != "<QueueMessage><MessageText>&lt;&gt;</MessageText></QueueMessage>" || f.last.URL.Query().Get("visibilitytimeout") != "0" || f.last.ContentLength != int64(len(f.sent)) {
 		t.Errorf("a replacement sent %q to %v", f.sent, f.last.URL)
 	}
@@ -252,15 +251,11 @@ func TestPutNeverExpiresAndIsQuietAboutNoDelay(t *testing.T) {
 	t.Parallel()
 	f := &fake{status: 201, body: azureGet}
 	q := openFake(t, f).Queue("queue")
-	if _, err := q.Put(t.Context(), []byte("t"), 0); err != nil {
-		t.Error(err)
-	}
+	must(t, proof.ErrOf(q.Put(t.Context(), []byte("t"), 0)))
 	if v := f.last.URL.Query(); v.Get("messagettl") != "-1" || v.Has("visibilitytimeout") {
 		t.Errorf("a put asked for %v", v)
 	}
-	if _, err := q.Put(t.Context(), []byte("t"), time.Millisecond); err != nil {
-		t.Error(err)
-	}
+	must(t, proof.ErrOf(q.Put(t.Context(), []byte("t"), time.Millisecond)))
 	if v := f.last.URL.Query(); v.Get("messagettl") != "-1" || v.Get("visibilitytimeout") != "1" {
 		t.Errorf("a delayed put asked for %v", v)
 	}
@@ -282,7 +277,7 @@ func TestCountThatIsNoneIsMaybeDone(t *testing.T) {
 func TestQueuesAreListedPageAfterPage(t *testing.T) {
 	t.Parallel()
 	var asked []string
-	a, err := Open(Options{ConnectionString: testConnection, Transport: transportFunc(func(req *http.Request) (*http.Response, error) {
+	a := openFake(t, transportFunc(func(req *http.Request) (*http.Response, error) {
 		marker := req.URL.Query().Get("marker")
 		asked = append(asked, marker)
 		body := map[string]string{
@@ -291,8 +286,7 @@ func TestQueuesAreListedPageAfterPage(t *testing.T) {
 			"m2": "<EnumerationResults><Queues><Queue><Name>b</Name></Queue></Queues><NextMarker /></EnumerationResults>",
 		}[marker]
 		return (&fake{status: 200, body: "\ufeff" + body}).Do(req)
-	})})
-	must(t, err)
+	}))
 	names, err := a.Queues(t.Context(), "")
 	if err != nil || fmt.Sprint(names, asked) != "[a b] [ m1 m2]" {
 		t.Errorf("%v, %v, asked for %q", names, err, asked)

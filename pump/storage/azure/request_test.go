@@ -121,8 +121,7 @@ func TestRequestsOfManyGoroutinesAreTheirOwn(t *testing.T) {
 		h := http.Header{"X-Ms-Popreceipt": {req.URL.Query().Get("popreceipt") + text}}
 		return &http.Response{StatusCode: http.StatusNoContent, Header: h, Body: http.NoBody, Request: req}, nil
 	})
-	a, err := Open(Options{ConnectionString: testConnection, Transport: echo})
-	must(t, err)
+	a := openFake(t, echo)
 	var wg sync.WaitGroup
 	for g := range 8 {
 		wg.Go(func() {
@@ -159,8 +158,7 @@ func TestRequestsAllocateLittle(t *testing.T) {
 		if name == "put" {
 			status, body = 201, azureGet
 		}
-		a, err := Open(Options{ConnectionString: testConnection, Transport: canned(status, body, http.Header{"X-Ms-Popreceipt": {"new"}})})
-		must(t, err)
+		a := openFake(t, canned(status, body, http.Header{"X-Ms-Popreceipt": {"new"}}))
 		q := a.Queue("queue")
 		if got := testing.AllocsPerRun(100, func() {
 			must(t, calls[name](q))

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -39,9 +40,7 @@ func TestAnOldServiceVersionWorksAndAnUnknownOneIsExplained(t *testing.T) {
 	must(t, q.Create(t.Context()))
 	must(t, table.Create(t.Context()))
 	write := storage.Write{Mode: storage.Insert, Entity: storage.Entity{Partition: "p", Row: "r", Properties: map[string]any{"A": "x"}}}
-	if _, err := table.Transact(t.Context(), []storage.Write{write}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, proof.ErrOf(table.Transact(t.Context(), []storage.Write{write})))
 	for _, ask := range []func(storage.Account) error{
 		func(a storage.Account) error { _, err := a.Queue("queue").Count(t.Context()); return err },
 		func(a storage.Account) error { return a.Table("table2").Create(t.Context()) },

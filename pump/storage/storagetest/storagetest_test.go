@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/queuepump/queuepump/internal/proof"
@@ -62,46 +61,6 @@ func TestSimulatorWithPopReceiptMismatch(t *testing.T) {
 			return open(t, azure.Options{ConnectionString: sim.ConnectionString("conformance")}, sim.Transport(), via)
 		},
 	})
-}
-
-// What the simulator can do to a request, seen through the driver.
-func TestFaultsOfTheSimulator(t *testing.T) {
-	for _, c := range []struct {
-		rule azsim.Rule
-		want storage.Code
-		acts bool
-	}{
-		{azsim.Rule{Fault: azsim.Answer}, storage.Throttled, false},
-		{azsim.Rule{Fault: azsim.FailBefore}, storage.MaybeDone, false},
-		{azsim.Rule{Fault: azsim.AnswerAfter}, storage.MaybeDone, true},
-		{azsim.Rule{Fault: azsim.AnswerAfter, Status: 500, Code: "OperationTimedOut"}, storage.Throttled, true},
-		{azsim.Rule{Fault: azsim.AnswerLost}, storage.MaybeDone, true},
-		{azsim.Rule{Fault: azsim.CutBody}, storage.MaybeDone, true},
-		{azsim.Rule{Fault: azsim.HangBefore}, storage.MaybeDone, false},
-		{azsim.Rule{Fault: azsim.HangAfter}, storage.MaybeDone, true},
-		{azsim.Rule{Fault: azsim.Answer, Status: 403, Code: "AuthenticationFailed"}, storage.Auth, false},
-	} {
-		t.Run(c.rule.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				sim := azsim.New(azsim.Config{Accounts: []azsim.Account{{Name: "conformance"}}})
-				a := open(t, azure.Options{ConnectionString: sim.ConnectionString("conformance")}, sim.Transport(), func(d storagetest.Doer) storagetest.Doer { return d })
-				q := a.Queue("queue")
-				must(t, q.Create(t.Context()))
-				c.rule.Operations, c.rule.First = []string{"PutMessage"}, 1
-				injected := sim.Inject(c.rule)
-				if _, err := q.Put(t.Context(), []byte("x"), 0); !storage.Is(err, c.want) {
-					t.Errorf("%v, want %s", err, c.want)
-				}
-				if injected.Hits() != 1 {
-					t.Errorf("the fault hit %d requests", injected.Hits())
-				}
-				ms, err := q.Peek(t.Context(), 32)
-				if err != nil || (len(ms) == 1) != c.acts {
-					t.Errorf("%d messages, %v", len(ms), err)
-				}
-			})
-		})
-	}
 }
 
 // Accounts of one Azurite are apart, keys are checked, and it ends with its test.
