@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/queuepump/queuepump/internal/cli"
+	"github.com/queuepump/queuepump/loadtest/scenario"
 	"github.com/queuepump/queuepump/loadtest/simserver"
 )
 
@@ -304,7 +305,7 @@ func (t *trial) watch(ctx context.Context) error {
 	var speed cli.Rate
 	moved, before := time.Now(), int64(-1)
 	for {
-		if err := wait(ctx, 100*time.Millisecond); err != nil {
+		if err := scenario.Sleep(ctx, 100*time.Millisecond); err != nil {
 			return err
 		}
 		if err := t.results.read(); err != nil {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/loadtest/scenario"
 	"github.com/queuepump/queuepump/loadtest/simserver"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/pump/storage/azure"
@@ -55,7 +56,7 @@ func (q *quarantine) readQueue(ctx context.Context, queue storage.Queue) error {
 		case storage.Is(err, storage.Missing):
 			return nil // the distributor has not made it yet
 		case storage.Is(err, storage.Throttled):
-			if err := wait(ctx, 100*time.Millisecond); err != nil {
+			if err := scenario.Sleep(ctx, 100*time.Millisecond); err != nil {
 				return err
 			}
 			continue

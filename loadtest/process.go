@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -217,16 +216,6 @@ func sibling(name string) string {
 		return name
 	}
 	return strings.TrimSuffix(self, "loadtest") + name
-}
-
-// wait waits for a time, or for the end of the context.
-func wait(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }
 
 var errStalled = errors.New("nothing has moved for too long")

@@ -216,7 +216,7 @@ func served(ctx context.Context, p *process, path string) (*configfile.File, err
 		if p.ended() {
 			return nil, errors.Join(p.failure(), fmt.Errorf("the %s ended before it served", p.name))
 		}
-		if err := wait(ctx, 10*time.Millisecond); err != nil {
+		if err := scenario.Sleep(ctx, 10*time.Millisecond); err != nil {
 			return nil, err
 		}
 	}

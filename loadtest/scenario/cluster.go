@@ -175,7 +175,7 @@ func (c *cluster) settled(ctx context.Context) error {
 		if ready || err != nil {
 			return err
 		}
-		if err := sleep(ctx, 50*time.Millisecond); err != nil {
+		if err := Sleep(ctx, 50*time.Millisecond); err != nil {
 			return err
 		}
 	}
@@ -196,8 +196,8 @@ func (c *cluster) end() {
 	}
 }
 
-// sleep waits for a time, or for the end of ctx.
-func sleep(ctx context.Context, d time.Duration) error {
+// Sleep waits for a time, or for the end of ctx, whose cause is its error.
+func Sleep(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return ctx.Err()
 	}

@@ -313,7 +313,7 @@ func (t *test) failed(err error) error {
 func (t *test) handle(ctx context.Context, task *pump.Task) error {
 	t.record.begins(task.Body)
 	if t.o.HandlerTime > 0 {
-		return sleep(ctx, t.o.HandlerTime)
+		return Sleep(ctx, t.o.HandlerTime)
 	}
 	return nil
 }
@@ -369,7 +369,7 @@ func (t *test) watch(ctx context.Context, interval time.Duration) error {
 	for i := 0; i < len(t.plan.phases); {
 		ph := &t.plan.phases[i]
 		next := min(tick, ph.until)
-		err := sleep(ctx, next-t.record.now())
+		err := Sleep(ctx, next-t.record.now())
 		now := t.record.now()
 		if now >= tick || err != nil || i == len(t.plan.phases)-1 && now >= ph.until {
 			// A last interval that is much shorter than the others would only be noise.
@@ -413,7 +413,7 @@ func (t *test) progress(phase string, perSecond float64) {
 // steps takes the steps of the plan. nil means to go on.
 func (t *test) steps(ctx context.Context) error {
 	for _, s := range t.plan.steps {
-		if sleep(ctx, s.at-t.record.now()) != nil {
+		if Sleep(ctx, s.at-t.record.now()) != nil {
 			return nil // over, for a reason that is known
 		}
 		t.mu.Lock()
@@ -456,7 +456,7 @@ func (t *test) finish(ctx context.Context) error {
 			second, then, perSecond = time.Now(), done, float64(done-then)/d.Seconds()
 		}
 		t.progress("finishing", perSecond)
-		if err := sleep(ctx, 100*time.Millisecond); err != nil {
+		if err := Sleep(ctx, 100*time.Millisecond); err != nil {
 			t.cut = true
 			t.note("stopped before all tasks were handled: %v", err)
 			return err

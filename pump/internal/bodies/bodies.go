@@ -114,13 +114,11 @@ func (s *Store) note(ctx context.Context) error {
 	if s.used {
 		return nil
 	}
-	t, partition := s.Queues.Control, results.Partition(s.Workload)
-	err := row.Insist(ctx, t, partition, func(ctx context.Context) error {
-		_, err := t.Write(ctx, storage.Write{Mode: storage.Upsert, Entity: storage.Entity{
-			Partition: partition, Row: usedKey,
+	err := row.InsistOn(ctx, s.Queues.Control, storage.Write{
+		Mode: storage.Upsert, Entity: storage.Entity{
+			Partition: results.Partition(s.Workload), Row: usedKey,
 			Properties: map[string]any{row.FormatProperty: int64(row.Format)},
-		}})
-		return err
+		},
 	})
 	s.used = err == nil
 	return err

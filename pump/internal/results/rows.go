@@ -45,15 +45,7 @@ func Note(
 		}})
 	}
 	for some := range slices.Chunk(writes, storage.MaxBatch) {
-		err := row.Insist(ctx, t, partition, func(ctx context.Context) error {
-			if len(some) == 1 { // a transaction is several times as dear
-				_, err := t.Write(ctx, some[0])
-				return err
-			}
-			_, err := t.Transact(ctx, some)
-			return err
-		})
-		if err != nil {
+		if err := row.InsistOn(ctx, t, some...); err != nil {
 			return fmt.Errorf("noting results: %w", err)
 		}
 	}

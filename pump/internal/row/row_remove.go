@@ -20,6 +20,18 @@ func Insist(
 	})
 }
 
+// InsistOn makes writes of one partition in a transaction, as [Insist] makes a request.
+func InsistOn(ctx context.Context, t storage.Table, writes ...storage.Write) error {
+	return Insist(ctx, t, writes[0].Entity.Partition, func(ctx context.Context) (err error) {
+		if len(writes) == 1 { // a transaction is several times as dear
+			_, err = t.Write(ctx, writes[0])
+		} else {
+			_, err = t.Transact(ctx, writes)
+		}
+		return err
+	})
+}
+
 // Retry makes an attempt at something about an object until it succeeds, cannot succeed, or ctx
 // ends. It waits between two attempts, longest at most.
 func Retry(
@@ -57,20 +69,14 @@ func RemoveAll(ctx context.Context, t storage.Table, writes []storage.Write) err
 	if len(writes) == 0 {
 		return nil
 	}
-	err := Insist(ctx, t, writes[0].Entity.Partition, func(ctx context.Context) error {
-		_, err := t.Transact(ctx, writes)
-		return err
-	})
+	err := InsistOn(ctx, t, writes...)
 	if code := storage.CodeOf(err); err == nil ||
 		code != storage.Gone && code != storage.Precondition {
 		return err
 	}
 	var errs []error
 	for _, w := range writes {
-		err := Insist(ctx, t, writes[0].Entity.Partition, func(ctx context.Context) error {
-			_, err := t.Write(ctx, w)
-			return err
-		})
+		err := InsistOn(ctx, t, w)
 		if !storage.Is(err, storage.Gone) && !storage.Is(err, storage.Precondition) {
 			errs = append(errs, err)
 		}

@@ -127,10 +127,7 @@ func InsertPosted(
 		if len(writes) == 0 {
 			return known, nil
 		}
-		err := row.Insist(ctx, t, writes[0].Entity.Partition, func(ctx context.Context) error {
-			_, err := t.Transact(ctx, writes)
-			return err
-		})
+		err := row.InsistOn(ctx, t, writes...)
 		if !storage.Is(err, storage.Exists) {
 			return known, err
 		}

@@ -47,13 +47,10 @@ func BeginRedrive(
 	ctx context.Context, t storage.Table, workload, key string, keeps Keeping,
 ) (before *Redrive, err error) {
 	partition := RedrivesPartition(workload)
-	err = row.Insist(ctx, t, partition, func(ctx context.Context) error {
-		_, err := t.Write(ctx, storage.Write{Mode: storage.Insert, Entity: storage.Entity{
-			Partition: partition, Row: key,
-			Properties: map[string]any{row.FormatProperty: int64(row.Format), "Keeps": int64(keeps)},
-		}})
-		return err
-	})
+	err = row.InsistOn(ctx, t, storage.Write{Mode: storage.Insert, Entity: storage.Entity{
+		Partition: partition, Row: key,
+		Properties: map[string]any{row.FormatProperty: int64(row.Format), "Keeps": int64(keeps)},
+	}})
 	if !storage.Is(err, storage.Exists) {
 		return nil, err
 	}

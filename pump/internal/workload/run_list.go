@@ -35,10 +35,7 @@ func (r *Runs) timeKey(run Run) string {
 // note writes the row by time. Writing it again changes nothing, so an
 // ambiguous answer is simply followed by another attempt.
 func (r *Runs) note(ctx context.Context, run Run) error {
-	return row.Insist(ctx, r.table, r.partition(), func(ctx context.Context) error {
-		_, err := r.table.Write(ctx, r.noteOf(run.ID, r.timeKey(run)))
-		return err
-	})
+	return row.InsistOn(ctx, r.table, r.noteOf(run.ID, r.timeKey(run)))
 }
 
 func (r *Runs) noteOf(run codec.RunID, key string) storage.Write {

@@ -204,10 +204,7 @@ func (r *Runs) Adopt(ctx context.Context, id codec.RunID) (Run, error) {
 	}
 	w := r.live(run)
 	w.Mode = storage.Insert
-	err = row.Insist(ctx, r.table, r.partition(), func(ctx context.Context) error {
-		_, err := r.table.Write(ctx, w)
-		return err
-	})
+	err = row.InsistOn(ctx, r.table, w)
 	if err != nil && !storage.Is(err, storage.Exists) {
 		return run, fmt.Errorf("run %s: %w", id, err)
 	}
@@ -231,10 +228,7 @@ func (r *Runs) Correct(ctx context.Context, l LiveRun) error {
 	w := storage.Write{Mode: storage.Merge, Entity: storage.Entity{
 		Partition: r.partition(), Row: liveKey(l.ID), ETag: l.Version, Properties: liveProperties(run),
 	}}
-	err = row.Insist(ctx, r.table, r.partition(), func(ctx context.Context) error {
-		_, err := r.table.Write(ctx, w)
-		return err
-	})
+	err = row.InsistOn(ctx, r.table, w)
 	if storage.Is(err, storage.Gone) || storage.Is(err, storage.Precondition) {
 		return nil // it has changed meanwhile
 	}
