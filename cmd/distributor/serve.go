@@ -163,7 +163,8 @@ func (f *serveFlags) serve(
 	f.around.Port.ShowSending(d, server.State)
 	f.around.Port.Also(server)
 	f.around.Reloads(nil, d.Reload)
-	summary, err := service.Run(ctx, &f.around.Supervised, service.Sending(server.State, d.Loops), server)
+	look := service.Sending(server.State, d.Loops)
+	summary, err := service.Run(ctx, &f.around.Supervised, look, server)
 	console.Log.Info("the server has ended", "run", summary.Run, "tasks", summary.Tasks,
 		"messages", summary.Envelopes)
 	if i, is := cli.WasInterrupted(ctx).(*cli.Interrupted); is && i.Signal == syscall.SIGPIPE {

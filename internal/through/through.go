@@ -41,7 +41,10 @@ func each[T, R any](way Way[T], op string, row func(n int) error,
 				return failed
 			}
 			for got, err := range list(it) {
-				if n++; err == nil && row != nil {
+				if err == nil {
+					n++
+				}
+				if err == nil && row != nil {
 					err = row(n)
 				}
 				if failed = err; err != nil {
