@@ -74,9 +74,7 @@ func TestAnAccountGoesThroughItsStatesAndEachCommandMayBeMadeAgain(t *testing.T)
 			}
 		}
 		add(true) // a draining one becomes active again
-		if _, err := accounts.Drain(ctx, cfg, "accountc"); err != nil {
-			t.Fatal(err)
-		}
+		proof.Must(t, proof.ErrOf(accounts.Drain(ctx, cfg, "accountc")))
 		testworld.Refused(t, proof.ErrOf(accounts.Remove(ctx, cfg, "accountc", accounts.RemoveOptions{})), "not been draining for long enough")
 		time.Sleep(queues.RemoveAfter)
 		for i := range 2 {
@@ -96,13 +94,9 @@ func TestAnAccountGoesThroughItsStatesAndEachCommandMayBeMadeAgain(t *testing.T)
 func TestARemovalThatWaitsGoesOnWhenTheAccountIsEmptyAndTellsWhatItWaitsFor(t *testing.T) {
 	testworld.InThree(t, func(t *testing.T, w *testworld.World) {
 		ctx, cfg := t.Context(), w.Operator()
-		if _, err := accounts.Add(ctx, cfg, "accountc"); err != nil {
-			t.Fatal(err)
-		}
+		proof.Must(t, proof.ErrOf(accounts.Add(ctx, cfg, "accountc")))
 		w.PutText("accountc", "town-00", []byte("a"))
-		if _, err := accounts.Drain(ctx, cfg, "accountc"); err != nil {
-			t.Fatal(err)
-		}
+		proof.Must(t, proof.ErrOf(accounts.Drain(ctx, cfg, "accountc")))
 		begun := time.Now()
 		var wg sync.WaitGroup
 		wg.Go(func() {
@@ -123,9 +117,7 @@ func TestARemovalThatWaitsGoesOnWhenTheAccountIsEmptyAndTellsWhatItWaitsFor(t *t
 			t.Errorf("%d reports from %+v to %+v", len(seen), first, last)
 		}
 		// One that is told to stop says so.
-		if _, err := accounts.Drain(ctx, cfg, "accountb"); err != nil {
-			t.Fatal(err)
-		}
+		proof.Must(t, proof.ErrOf(accounts.Drain(ctx, cfg, "accountb")))
 		short, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
 		if _, err := accounts.Remove(short, cfg, "accountb", accounts.RemoveOptions{Wait: true}); !errors.Is(err, context.DeadlineExceeded) {
@@ -263,18 +255,14 @@ func TestAnAccountIsChangedOnceWhateverAnswersAreLost(t *testing.T) {
 func TestARemovalOfAnAccountThatIsInUseAgainIsRefused(t *testing.T) {
 	testworld.InThree(t, func(t *testing.T, w *testworld.World) {
 		ctx, cfg := t.Context(), w.Operator()
-		if _, err := accounts.Drain(ctx, cfg, "accountb"); err != nil {
-			t.Fatal(err)
-		}
+		proof.Must(t, proof.ErrOf(accounts.Drain(ctx, cfg, "accountb")))
 		time.Sleep(queues.RemoveAfter)
 		w.Sim.Inject(azsim.Rule{Instance: "operator", Account: "accountb", Operations: []string{"GetQueueMetadata"}, Fault: azsim.DelayAfter, Delay: 2 * time.Second, First: 1})
 		var removed error
 		var done sync.WaitGroup
 		done.Go(func() { removed = proof.ErrOf(accounts.Remove(ctx, cfg, "accountb", accounts.RemoveOptions{})) })
 		time.Sleep(time.Second) // the map was read, and what is left is being counted
-		if _, err := accounts.Add(ctx, w.Operator(), "accountb"); err != nil {
-			t.Fatal(err)
-		}
+		proof.Must(t, proof.ErrOf(accounts.Add(ctx, w.Operator(), "accountb")))
 		done.Wait()
 		testworld.Refused(t, removed, "changed by somebody else")
 		synctest.Wait()
@@ -318,9 +306,7 @@ func TestAnAccountIsNotRemovedWhenATaskIsQuarantinedWhileItIsCounted(t *testing.
 		ctx := t.Context()
 		proof.Must(t, w.Queue("accountb", "town-poison").Create(ctx))
 		w.PutText("accountb", "town-01", []byte("a task"))
-		if _, err := accounts.Drain(ctx, w.Operator(), "accountb"); err != nil {
-			t.Fatal(err)
-		}
+		proof.Must(t, proof.ErrOf(accounts.Drain(ctx, w.Operator(), "accountb")))
 		time.Sleep(queues.RemoveAfter)
 		quarantine := sync.OnceFunc(func() {
 			w.PutText("accountb", "town-poison", []byte("a task"))

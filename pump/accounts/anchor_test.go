@@ -125,9 +125,7 @@ func TestARemovalWhoseAnchorIsLeftIsFinishedByTheNext(t *testing.T) {
 					t.Errorf("%s: made again: %+v, %v, its anchor names %q", fault, c, err, anchorIn(w, 1))
 				}
 			}
-			if err := other(); err != nil {
-				t.Error(err)
-			}
+			proof.Must(t, other())
 		})
 	}
 	// An answer that is lost is asked for again.
@@ -190,12 +188,8 @@ func TestARemovalLeavesTheAnchorOfAnAccountThatIsAddedMeanwhile(t *testing.T) {
 		}
 		cfg := w.Operator()
 		cfg.Instance = "second"
-		if _, err := accounts.Add(context.WithoutCancel(t.Context()), cfg, "accountb"); err != nil {
-			t.Error(err)
-		}
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		proof.Must(t, proof.ErrOf(accounts.Add(context.WithoutCancel(t.Context()), cfg, "accountb")))
+		proof.Must(t, <-done)
 		if err := other(); err == nil || !strings.Contains(err.Error(), "of account accounta") {
 			t.Errorf("it is added, and: %v", err)
 		}

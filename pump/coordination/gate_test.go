@@ -41,9 +41,7 @@ func TestAGateIsClosedUntilItIsReleasedAndHeldAgainForLateComers(t *testing.T) {
 		mustRelease(t, g)
 		released := time.Now().Add(server.Offset)
 		time.Sleep(time.Hour)
-		if err := g.Release(t.Context(), "somebody else"); err != nil {
-			t.Error(err)
-		}
+		must(t, g.Release(t.Context(), "somebody else"))
 		s, err := g.State(t.Context())
 		if err != nil || !s.Open || s.By != "operator" || s.Since.Sub(released).Abs() > time.Second {
 			t.Errorf("%+v, %v, released at %v", s, err, released)
@@ -61,9 +59,7 @@ func TestAGateIsClosedUntilItIsReleasedAndHeldAgainForLateComers(t *testing.T) {
 		if err := g.Wait(ctx, nil); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "start") {
 			t.Errorf("a later one: %v", err)
 		}
-		if err := NewGate(client, "city", "other").Hold(t.Context(), "me"); err != nil {
-			t.Error(err)
-		}
+		must(t, NewGate(client, "city", "other").Hold(t.Context(), "me"))
 		all, err := Gates(t.Context(), client, "city")
 		if err != nil || len(all) != 2 || all[0].Name != "other" || all[0].Open || all[1].Name != "start" || all[1].Open || all[1].By != "night shift" {
 			t.Errorf("%+v, %v", all, err)

@@ -35,9 +35,7 @@ func putRow(t testing.TB, s *testkit.Server, partition, key string, props map[st
 	t.Helper()
 	props[row.FormatProperty] = int64(row.Format)
 	w := storage.Write{Mode: storage.Upsert, Entity: storage.Entity{Partition: partition, Row: key, Properties: props}}
-	if _, err := s.Apply(partition+"/"+key, w); err != nil {
-		t.Fatal(err)
-	}
+	must(t, proof.ErrOf(s.Apply(partition+"/"+key, w)))
 }
 
 func TestNumbersBeginAtOneAndCostARequestAThousand(t *testing.T) {
@@ -208,9 +206,7 @@ func TestAWriteThatLandsLateGivesNothingTwice(t *testing.T) {
 					a, b := mustIDRange(t, server.Client("a"), 10), server.Client("b")
 					n := 1
 					if !first {
-						if _, err := a.Next(t.Context()); err != nil {
-							t.Fatal(err)
-						}
+						must(t, proof.ErrOf(a.Next(t.Context())))
 					}
 					b.SetFault(testkit.FaultOn("write", "city.ids/orders", n, testkit.LandsLate(late)))
 					r := mustIDRange(t, b, 10)
@@ -291,9 +287,7 @@ func TestTheCounterIsExactBeyondInt64AndDoesNotOverflow(t *testing.T) {
 			Partition: "city.ids", Row: "orders",
 			Properties: map[string]any{row.FormatProperty: int64(row.Format), "Next": fmt.Sprint(uint64(start))},
 		}}
-		if _, err := table.Write(t.Context(), w); err != nil {
-			t.Fatal(err)
-		}
+		must(t, proof.ErrOf(table.Write(t.Context(), w)))
 		r := mustIDRange(t, table, 0)
 		for i := range uint64(2000) {
 			if id, err := r.Next(t.Context()); err != nil || id != start+i {
@@ -334,9 +328,7 @@ func TestNamesThatCannotBeAreRefused(t *testing.T) {
 	if _, err := NewIDRange(table, "city", "orders", -1); err == nil {
 		t.Error("a negative size")
 	}
-	if _, err := NewIDRange(table, "city", "A-z_0.9~"+strings.Repeat("x", 55), 5); err != nil {
-		t.Error(err)
-	}
+	must(t, proof.ErrOf(NewIDRange(table, "city", "A-z_0.9~"+strings.Repeat("x", 55), 5)))
 	if len(table.Sent()) != 0 {
 		t.Error("requests were made")
 	}

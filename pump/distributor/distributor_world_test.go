@@ -206,9 +206,7 @@ func TestTasksOfALiveSourceDoNotWait(t *testing.T) {
 			t.Errorf("%d messages while the source is silent", n)
 		}
 		close(more)
-		if err := s.Wait(); err != nil {
-			t.Error(err)
-		}
+		proof.Must(t, s.Wait())
 	})
 }
 
@@ -406,12 +404,8 @@ func TestADistributorIsAMemberWhileItRuns(t *testing.T) {
 		}
 		leader.Stop()
 		candidate.Stop()
-		if err := leader.Wait(); err != nil {
-			t.Error(err)
-		}
-		if err := candidate.Wait(); err != nil {
-			t.Error(err)
-		}
+		proof.Must(t, leader.Wait())
+		proof.Must(t, candidate.Wait())
 		if v := w.View(); len(v.Members) != 0 {
 			t.Errorf("members after the end: %+v", v.Members)
 		}

@@ -155,9 +155,7 @@ func TestALeaderToldToStopHandsOverWithoutDuplicates(t *testing.T) {
 		two := testworld.Begun(w, distributor.New, "d2", s, o)
 		time.Sleep(9 * time.Second)
 		one.Stop()
-		if err := one.Wait(); err != nil {
-			t.Error(err)
-		}
+		proof.Must(t, one.Wait())
 		stopped := time.Now()
 		r := e.until(t, succeeded)
 		if r.who != "d2" || !r.Resumed {
@@ -371,9 +369,7 @@ func TestAnElectedDistributorWithoutItsSourceTriesMoreAndMoreSeldom(t *testing.T
 		d := testworld.Begun(w, distributor.New, "d", source.Lines(filepath.Join(t.TempDir(), "none")), distributor.Options{Every: time.Second, OnRun: e.by("d")})
 		time.Sleep(3*time.Minute - 10*time.Second)
 		d.Stop()
-		if err := d.Wait(); err != nil {
-			t.Error(err)
-		}
+		proof.Must(t, d.Wait())
 		runs := e.all()
 		if len(runs) != 5 { // after 0, 10, 30, 70, 130 s, a quarter more or less
 			t.Errorf("%d tries in three minutes", len(runs))
@@ -419,9 +415,7 @@ func TestAnElectedRunThatFailsIsBrokenAndTheNextIsDue(t *testing.T) {
 		d := testworld.Begun(w, distributor.New, "d", s, distributor.Options{Every: time.Minute, OnRun: e.by("d")})
 		time.Sleep(90 * time.Second)
 		d.Stop()
-		if err := d.Wait(); err != nil {
-			t.Error(err)
-		}
+		proof.Must(t, d.Wait())
 		runs := e.all()
 		if len(runs) != 2 {
 			t.Fatalf("%d runs", len(runs))

@@ -226,9 +226,7 @@ func TestTheLeaderClosesRunsWhileItHasNothingToDistribute(t *testing.T) {
 		}
 		for _, d := range all {
 			d.Stop()
-			if err := d.Wait(); err != nil {
-				t.Error(err)
-			}
+			proof.Must(t, d.Wait())
 		}
 	})
 }
@@ -273,9 +271,7 @@ func TestQueuesThatWereLateAreMadeWithoutAPut(t *testing.T) {
 			}
 		}
 		s.Stop()
-		if err := s.Wait(); err != nil {
-			t.Error(err)
-		}
+		proof.Must(t, s.Wait())
 	})
 }
 

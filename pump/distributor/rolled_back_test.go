@@ -133,9 +133,7 @@ func TestASenderThatStoodStillAcknowledgesNothingIntoARunThatIsOver(t *testing.T
 				if c.over == (w.Newest() == first) {
 					t.Errorf("the run is %v, and was %v", w.Newest(), first)
 				}
-				if _, err := s.Close(t.Context()); err != nil {
-					t.Error(err)
-				}
+				proof.Must(t, proof.ErrOf(s.Close(t.Context())))
 				p.End()
 			})
 		})

@@ -121,9 +121,7 @@ func senderOfTwo(w *testworld.World) *distributor.Sender {
 func TestAnAccountThatASenderDoesNotHaveIsRefused(t *testing.T) {
 	testworld.InThree(t, func(t *testing.T, w *testworld.World) {
 		ctx, s := t.Context(), senderOfTwo(w)
-		if _, err := accounts.Add(ctx, w.Operator(), "accountb"); err != nil {
-			t.Error(err)
-		}
+		proof.Must(t, proof.ErrOf(accounts.Add(ctx, w.Operator(), "accountb")))
 		testworld.Refused(t, proof.ErrOf(accounts.Add(ctx, w.Operator(), "accountc")), "1 of 1 live processes do not have it in their configuration: d")
 		status, err := status.Read(ctx, w.Operator(), status.Options{})
 		if err != nil || status.Runs[0].Sent == nil || *status.Runs[0].Sent != 1 {

@@ -84,9 +84,7 @@ func TestATaskThatIsTooLargeIsTheErrorOfItsSendAndOfNoOther(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "is too large for a message (bytes: key 4, id 0, body 204800): compressed") {
 			t.Errorf("got %v", err)
 		}
-		if err := s.Send(t.Context(), newTask("c")); err != nil {
-			t.Error(err)
-		}
+		proof.Must(t, s.Send(t.Context(), newTask("c")))
 		summary, err := s.Close(t.Context())
 		if got := w.Collect(); err != nil || len(got) != 3 || summary.Tasks != 3 {
 			t.Errorf("%d tasks in the queues, %+v, %v", len(got), summary, err)
@@ -124,9 +122,7 @@ func TestASlowQueueDelaysOnlyThoseWhoseTasksGoThere(t *testing.T) {
 		if err := <-slow; err != nil { // it goes to the second choice
 			t.Error(err)
 		}
-		if _, err := s.Close(t.Context()); err != nil {
-			t.Error(err)
-		}
+		proof.Must(t, proof.ErrOf(s.Close(t.Context())))
 	})
 }
 
@@ -202,9 +198,7 @@ func TestClosingGivesUpWithItsContext(t *testing.T) {
 func TestASenderThatSentNothingHasNoRun(t *testing.T) {
 	testworld.In(t, testworld.Plain, 1, 1, nil, func(t *testing.T, w *testworld.World) {
 		s := sender(w, distributor.SenderOptions{})
-		if err := s.Send(t.Context()); err != nil {
-			t.Error(err)
-		}
+		proof.Must(t, s.Send(t.Context()))
 		before := w.Sim.Stats().Count("", "")
 		if summary, err := s.Close(t.Context()); err != nil || !summary.Run.IsZero() || w.Sim.Stats().Count("", "") != before {
 			t.Errorf("%+v, %v", summary, err)

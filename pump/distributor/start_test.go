@@ -137,9 +137,7 @@ func TestADistributorJoinsWheneverItsControlIsBack(t *testing.T) {
 					t.Errorf("the members are %v, want the distributor", v.Members)
 				}
 				d.Stop()
-				if err := d.Wait(); err != nil {
-					t.Error(err)
-				}
+				proof.Must(t, d.Wait())
 			})
 		})
 	}

@@ -228,13 +228,11 @@ func TestTheKeyOfForeignMessagesIsPinned(t *testing.T) {
 		}
 		cfg.ForeignKey = ""
 		seen := &testworld.Seen{}
-		if p, err = processor.New(cfg, seen, processor.Options{UntilIdle: 30 * time.Second}); err != nil {
-			t.Fatal(err)
-		}
+		p, err = processor.New(cfg, seen, processor.Options{UntilIdle: 30 * time.Second})
+		proof.Must(t, err)
 		putOrders(w, 20)
-		if _, err = p.Run(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		_, err = p.Run(t.Context())
+		proof.Must(t, err)
 		checkOrders(t, 20, seen)
 	})
 }
@@ -294,9 +292,7 @@ func TestAForeignQueueIsNotMadeByThoseWhoReadIt(t *testing.T) {
 				t.Errorf("nothing is said of %s", queue)
 			}
 		}
-		if _, err := accounts.Add(t.Context(), shop(w, "operator"), "accounta"); err != nil {
-			t.Error(err)
-		}
+		proof.Must(t, proof.ErrOf(accounts.Add(t.Context(), shop(w, "operator"), "accounta")))
 		for account, queue := range map[string]string{"accounta": "orders", "accountb": "invoices"} {
 			if _, err := w.Queue(account, queue).Count(t.Context()); !queues.NotThere(err) {
 				t.Errorf("%s/%s: %v", account, queue, err)

@@ -194,9 +194,7 @@ func TestANameThatNoGateCanHaveIsAMistakeOfUse(t *testing.T) {
 			t.Errorf("%q: %v", name, err)
 		}
 	}
-	if _, err := processor.New(twoAccounts(), &testworld.Seen{}, processor.Options{Gate: "morning-1.x_y~z"}); err != nil {
-		t.Error(err)
-	}
+	proof.Must(t, proof.ErrOf(processor.New(twoAccounts(), &testworld.Seen{}, processor.Options{Gate: "morning-1.x_y~z"})))
 }
 
 const (

@@ -228,9 +228,7 @@ func TestWhatIsPausedIsMetEveryFewMinutes(t *testing.T) {
 					t.Errorf("%d messages went back %d times in an hour", w.Left(), ends)
 				}
 				idle := &begun{}
-				if _, err := testworld.Made(w, processor.New, "idle", idle, processor.Options{UntilIdle: time.Minute}).Run(t.Context()); err != nil {
-					t.Error(err)
-				}
+				proof.Must(t, proof.ErrOf(testworld.Made(w, processor.New, "idle", idle, processor.Options{UntilIdle: time.Minute}).Run(t.Context())))
 				resumePart(w, part)
 				w.Within(putOffMost+time.Minute, "all is done", func() bool { return h.Tasks() == tasks })
 				s := p.End()

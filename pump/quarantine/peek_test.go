@@ -138,9 +138,7 @@ func TestPeekSaysHowManyItCannotSee(t *testing.T) {
 		for range 3 {
 			w.PutText("accounta", "work-01", []byte("n"))
 		}
-		if _, err := w.Queue("accounta", "work-01").Get(t.Context(), 2, time.Hour); err != nil {
-			t.Fatal(err)
-		}
+		proof.Must(t, proof.ErrOf(w.Queue("accounta", "work-01").Get(t.Context(), 2, time.Hour)))
 		lines, sum := peeked(t, w, quarantine.PeekFilter{Key: []byte("none")})
 		if want := []string{"accounta/work-00 40 seen 32 unseen 8", "accounta/work-01 3 seen 1 unseen 2"}; !slices.Equal(
 			lines,

@@ -141,9 +141,7 @@ func TestAReducerThatCannotWorkIsRefusedBeforeAnythingIsDone(t *testing.T) {
 			cfg.Segments = c.segments
 			_, err := processor.New(cfg, r.Handler(), c.o)
 			if c.says == "" {
-				if err != nil {
-					t.Error(err)
-				}
+				proof.Must(t, err)
 				return
 			}
 			if ce, is := errors.AsType[*pump.ConfigError](err); !is || ce.Field != "reducer" || !strings.Contains(ce.Error(), c.says) {

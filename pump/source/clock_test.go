@@ -37,9 +37,7 @@ func TestAPipeWithoutAWriterHoldsUpNoStop(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Fatal("it waits for a writer")
 	}
-	if err := r.Close(); err != nil {
-		t.Error(err)
-	}
+	must(t, r.Close())
 }
 
 // A call that hangs is said once, given up with its context, and what it gives later is let go of.

@@ -197,9 +197,7 @@ func TestSilentInputDoesNotHoldUpTheEnd(t *testing.T) {
 			if _, err := r.Next(ctx); !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("got %v", err)
 			}
-			if err := r.Close(); err != nil {
-				t.Error(err)
-			}
+			must(t, r.Close())
 		})
 	}
 }

@@ -262,9 +262,7 @@ func TestADeletionKeepsTheQueuesOfAnotherWorkloadOfTheName(t *testing.T) {
 			t.Errorf("left: %q", left)
 		}
 		c.Control = "accountb"
-		if err := proof.ErrOf(status.Read(t.Context(), c, status.Options{})); err != nil {
-			t.Error(err)
-		}
+		proof.Must(t, proof.ErrOf(status.Read(t.Context(), c, status.Options{})))
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
@@ -127,9 +128,7 @@ func TestPostsWithKeysAreDoneOnceUnderKills(t *testing.T) {
 				lossy.Remove()
 				time.Sleep(10 * time.Minute)
 				for _, s := range p.senders {
-					if _, err := s.Close(t.Context()); err != nil {
-						t.Error(err)
-					}
+					must(t, proof.ErrOf(s.Close(t.Context())))
 				}
 				time.Sleep(2 * time.Minute)
 				testworld.StopAll(all)

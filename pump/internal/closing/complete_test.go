@@ -258,17 +258,13 @@ func TestWaitingSaysThatTheWorkloadIsPaused(t *testing.T) {
 	testworld.In(t, testworld.Once, 1, 2, nil, func(t *testing.T, w *testworld.World) {
 		const line = "the workload is paused; the tasks wait"
 		run := testworld.Distributed(w, distributor.New, 100)
-		if _, err := workloads.Pause(t.Context(), w.Config("operator", 2), "me", workloads.PauseOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		proof.Must(t, proof.ErrOf(workloads.Pause(t.Context(), w.Config("operator", 2), "me", workloads.PauseOptions{})))
 		g := wait(w, t.Context(), run.ID, pump.WaitOptions{})
 		time.Sleep(5 * time.Second)
 		if n, none := w.Logged(line), w.Logged("no processor is running"); n != 1 || none > 0 {
 			t.Errorf("after 5 s it was said %d times, and %d times that none is running", n, none)
 		}
-		if _, err := workloads.Resume(t.Context(), w.Config("operator", 2)); err != nil {
-			t.Fatal(err)
-		}
+		proof.Must(t, proof.ErrOf(workloads.Resume(t.Context(), w.Config("operator", 2))))
 		p := testworld.Begun(w, processor.New, "p", &testworld.Seen{}, processor.Options{})
 		<-g.done
 		if g.err != nil || g.State != pump.RunDone || w.Logged(line) > 2 {

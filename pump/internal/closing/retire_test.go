@@ -32,9 +32,7 @@ func TestOldClaimsAreRemovedUntilNoneIsLeft(t *testing.T) {
 			Partition: workload.ClaimsPartition("work", 0), Row: "damaged",
 			Properties: map[string]any{row.FormatProperty: int64(row.Format), "Task": "o/1", "Owner": "", "Interval": int64(time.Minute)},
 		}}
-		if _, err := table.Write(t.Context(), damaged); err != nil {
-			t.Fatal(err)
-		}
+		proof.Must(t, proof.ErrOf(table.Write(t.Context(), damaged)))
 		left := func() (n int) {
 			for part := range workload.ClaimParts {
 				for _, err := range table.Query(t.Context(), storage.Query{Partition: workload.ClaimsPartition("work", part)}) {

@@ -343,9 +343,7 @@ func TestALateBeatOfADeadProcessIsNoTwin(t *testing.T) {
 		close(killed.stop)
 		time.AfterFunc(8*time.Second, killed.beat)
 		begun := time.Now()
-		if _, err := c.tryJoin("a"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, proof.ErrOf(c.tryJoin("a")))
 		if took := time.Since(begun); took < 31*time.Second || took > 45*time.Second {
 			t.Errorf("joined after %v", took)
 		}

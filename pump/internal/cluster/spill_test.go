@@ -44,9 +44,7 @@ func TestSpillMarksOfManyAreMergedWhateverAnswersAreLost(t *testing.T) {
 		}
 		for i := range uint32(64) {
 			for choice := 1; choice <= 2; choice++ {
-				if err := members[i%5].ClearSpill(t.Context(), []uint32{i}, choice); err != nil {
-					t.Error(err)
-				}
+				must(t, members[i%5].ClearSpill(t.Context(), []uint32{i}, choice))
 			}
 		}
 		if got := c.load().Spills; got != nil {

@@ -225,9 +225,7 @@ func TestP37OnlyASealedRunIsClosed(t *testing.T) {
 		must(t, runs.Seal(t.Context(), testkit.RunID(1), []uint64{3, 4}))
 		i := sim.Inject(azsim.Rule{Operations: []string{"Batch"}, Fault: azsim.AnswerLost, First: 1})
 		for range 2 {
-			if err := runs.Close(t.Context(), testkit.RunID(1)); err != nil {
-				t.Error(err)
-			}
+			must(t, runs.Close(t.Context(), testkit.RunID(1)))
 		}
 		run, err := runs.Get(t.Context(), testkit.RunID(1))
 		if err != nil || run.State != workload.RunClosed || run.Tasks != 7 || i.Hits() != 1 {

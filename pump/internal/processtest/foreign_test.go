@@ -124,9 +124,7 @@ func TestWhatEachProducerPutsReachesAChildAsJSON(t *testing.T) {
 		base64Of(`{"city":"Oslo","from":"Functions"}`), strange,
 		base64Of(strings.Replace(strange, "all that is escaped", "the same in base64", 1)),
 	} {
-		if _, err := w.orders().EnqueueMessage(t.Context(), text, nil); err != nil {
-			t.Fatal(err)
-		}
+		must(t, proof.ErrOf(w.orders().EnqueueMessage(t.Context(), text, nil)))
 	}
 	seen := w.path("seen.jsonl")
 	child := fmt.Sprintf(`python3 -c 'import json,sys

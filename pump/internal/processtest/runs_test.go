@@ -132,9 +132,7 @@ func TestAProcessorOfRankZeroIsFlatUnderManyRuns(t *testing.T) {
 			t.Error(problem)
 		}
 	}
-	if err := makers.Wait(); err != nil {
-		t.Error(err)
-	}
+	must(t, makers.Wait())
 	p.signal(syscall.SIGTERM)
 	p.succeeds()
 }

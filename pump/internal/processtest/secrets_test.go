@@ -81,9 +81,8 @@ func newSecretWorld(t *testing.T) *secretWorld {
 	}
 	w.sim = azsim.New(c)
 	var err error
-	if w.server, err = w.sim.Listen("", ""); err != nil {
-		t.Fatal(err)
-	}
+	w.server, err = w.sim.Listen("", "")
+	must(t, err)
 	t.Cleanup(func() { _ = w.server.Close() })
 	for _, name := range []string{"HANDLER_TOKEN", "AZURE_CLIENT_SECRET"} {
 		v.plant(name, oddKey(name))

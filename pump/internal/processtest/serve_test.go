@@ -105,9 +105,7 @@ func TestFaultsChangeWhileTheSimulatorServes(t *testing.T) {
 	if err := put(one); err == nil {
 		t.Error("the answer of the first put is not lost")
 	}
-	if err := put(one); err != nil {
-		t.Error(err)
-	}
+	must(t, put(one))
 	got, err := one.DequeueMessages(context.Background(),
 		&azqueue.DequeueMessagesOptions{NumberOfMessages: new(int32(32))})
 	if err != nil || len(got.Messages) != 2 {
@@ -173,9 +171,7 @@ func TestFaultsChangeWhileTheSimulatorServes(t *testing.T) {
 func TestAzuritesAccountIsServed(t *testing.T) {
 	t.Parallel()
 	s := serveWith(t, "--accounts", "1", "--azurite", "--queue-port", "0", "--table-port", "0", "--blob-port", "0")
-	if err := put(s.queue("devstoreaccount1", "work")); err != nil {
-		t.Error(err)
-	}
+	must(t, put(s.queue("devstoreaccount1", "work")))
 }
 
 // TestWhatServeCannotDoIsRefused: a mistake is named with what is known, and nothing is served.

@@ -46,9 +46,8 @@ func newNamedWorld(t *testing.T, c azsim.Config, what string, accounts, queues i
 	}
 	w.sim = azsim.New(c)
 	var err error
-	if w.server, err = w.sim.Listen("", ""); err != nil {
-		t.Fatal(err)
-	}
+	w.server, err = w.sim.Listen("", "")
+	must(t, err)
 	t.Cleanup(func() { _ = w.server.Close() })
 	w.config = writeConfig(t, w.dir, queues, w.connections()...)
 	return w

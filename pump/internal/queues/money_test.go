@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/internal/upkeep"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
@@ -284,7 +285,5 @@ func TestACapBelowWhatADayCostsAtTheLeastIsRefused(t *testing.T) {
 		t.Errorf("%s", ce.Problem)
 	}
 	cfg.Budget.CostPerDay = 0.0143
-	if err := Check(cfg); err != nil {
-		t.Error(err)
-	}
+	proof.Must(t, Check(cfg))
 }

@@ -40,9 +40,7 @@ func TestADeposedLeaderNeitherBreaksNorSealsTheRunOfItsSuccessor(t *testing.T) {
 		if run, err := runs.Get(t.Context(), id); err != nil || run.State != RunOpen {
 			t.Errorf("%+v, %v", run, err)
 		}
-		if err := errors.Join(next.Beat(t.Context(), id, Pulse{Every: time.Second}), next.Seal(t.Context(), id, []uint64{3})); err != nil {
-			t.Error(err)
-		}
+		must(t, errors.Join(next.Beat(t.Context(), id, Pulse{Every: time.Second}), next.Seal(t.Context(), id, []uint64{3})))
 	})
 }
 
@@ -120,9 +118,7 @@ func TestABeatTellsWhetherTheRunMayGoOn(t *testing.T) {
 		}
 		// Who comes back after its run was given up goes on.
 		must(t, others.Abandon(t.Context(), id, "silent"))
-		if err := beat(); err != nil {
-			t.Error(err)
-		}
+		must(t, beat())
 		if run, err := runs.Get(t.Context(), id); err != nil || run.State != RunOpen {
 			t.Errorf("%+v, %v", run, err)
 		}

@@ -156,9 +156,7 @@ func TestABrokenRunIsMendedAndKeepsItsNote(t *testing.T) {
 			if err != nil || got.State != RunSealed || got.Tasks != 4 || !slices.Equal(got.Sealed, counts) || (got.Note == "why") != (before == RunBroken) {
 				t.Errorf("%+v, %v", got, err)
 			}
-			if err := runs.Close(t.Context(), id); err != nil {
-				t.Error(err)
-			}
+			must(t, runs.Close(t.Context(), id))
 			if err := runs.Mend(t.Context(), id, counts); err != nil {
 				t.Errorf("mending what is closed by now: %v", err)
 			}

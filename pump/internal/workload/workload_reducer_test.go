@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/testkit"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -78,9 +79,7 @@ func TestAPinnedReducerCostsNoRequestAndIsNotDoneWithout(t *testing.T) {
 			t.Errorf("what others read: %v, %v", now, err)
 		}
 		before = len(client.Sent())
-		if _, err := pinned.PinReducer(t.Context(), "totals/1"); err != nil {
-			t.Error(err)
-		}
+		must(t, proof.ErrOf(pinned.PinReducer(t.Context(), "totals/1")))
 		for _, name := range []string{"", "totals/2"} {
 			_, err := pinned.PinReducer(t.Context(), name)
 			if err == nil || !strings.Contains(err.Error(), `"totals/1"`) {

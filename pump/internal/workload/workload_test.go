@@ -182,9 +182,7 @@ func TestAWorkloadThatWasSharedIsNotOpenedAsOwned(t *testing.T) {
 		client := testkit.NewServer().Client("me")
 		spec := citySpec()
 		spec.Shared = true
-		if _, err := Ensure(t.Context(), client, spec); err != nil {
-			t.Fatal(err)
-		}
+		must(t, proof.ErrOf(Ensure(t.Context(), client, spec)))
 		_, err := Ensure(t.Context(), client, citySpec())
 		if err == nil || !strings.Contains(err.Error(), "set segments: 0") {
 			t.Error(err)
@@ -229,9 +227,7 @@ func TestATableThatIsBeingDeletedIsWaitedFor(t *testing.T) {
 			}
 			return testkit.Fault{}
 		})
-		if _, err := Ensure(t.Context(), client, citySpec()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, proof.ErrOf(Ensure(t.Context(), client, citySpec())))
 		// Refused for good is another matter.
 		server.Exists = false
 		client.SetFault(func(c testkit.Call) testkit.Fault {
@@ -271,9 +267,7 @@ func TestRefreshSeesANewMapAndItsAgeCountsFromTheRequest(t *testing.T) {
 		must(t, err)
 		changed := v.Value
 		changed.shards = next
-		if _, err := r.TryWrite(t.Context(), v, changed); err != nil {
-			t.Fatal(err)
-		}
+		must(t, proof.ErrOf(r.TryWrite(t.Context(), v, changed)))
 		newer, err := same.Refresh(t.Context())
 		must(t, err)
 		if newer.Map.Version != 2 || !slices.Equal(homes(newer.Map), homes(next)) {
@@ -292,16 +286,12 @@ func TestRefreshSeesANewMapAndItsAgeCountsFromTheRequest(t *testing.T) {
 		if _, err := newer.Refresh(t.Context()); !errors.Is(err, pump.ErrNoWorkload) {
 			t.Error(err)
 		}
-		if _, err := Ensure(t.Context(), client, other); err != nil {
-			t.Fatal(err)
-		}
+		must(t, proof.ErrOf(Ensure(t.Context(), client, other)))
 		if _, err := newer.Refresh(t.Context()); !errors.Is(err, ErrReplaced) {
 			t.Error(err)
 		}
 		delete(server.Rows, "city/workload")
-		if _, err := Ensure(t.Context(), client, citySpec()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, proof.ErrOf(Ensure(t.Context(), client, citySpec())))
 		if _, err := newer.Refresh(t.Context()); !errors.Is(err, ErrReplaced) {
 			t.Errorf("a map that went back: %v", err)
 		}
@@ -314,9 +304,7 @@ func TestADamagedWorkloadRowIsAnErrorAndNotOverwritten(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				server := testkit.NewServer()
 				client := server.Client("me")
-				if _, err := Ensure(t.Context(), client, citySpec()); err != nil {
-					t.Fatal(err)
-				}
+				must(t, proof.ErrOf(Ensure(t.Context(), client, citySpec())))
 				server.Rows["city/workload"].Properties[property] = value
 				if _, err := Ensure(t.Context(), client, citySpec()); !errors.Is(err, row.ErrCorrupt) || !strings.Contains(err.Error(), property) {
 					t.Error(err)

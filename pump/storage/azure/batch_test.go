@@ -151,9 +151,8 @@ func TestBatchRequestIsAWellFormedChangeset(t *testing.T) {
 	outer := multipart.NewReader(strings.NewReader(first), params["boundary"])
 	changes, err := outer.NextPart()
 	must(t, err)
-	if _, params, err = mime.ParseMediaType(changes.Header.Get("Content-Type")); err != nil {
-		t.Fatal(err)
-	}
+	_, params, err = mime.ParseMediaType(changes.Header.Get("Content-Type"))
+	must(t, err)
 	inner := multipart.NewReader(changes, params["boundary"])
 	const row = "/table1(PartitionKey='p',RowKey='"
 	for i, want := range []string{

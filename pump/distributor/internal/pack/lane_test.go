@@ -17,6 +17,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/source"
 	"github.com/queuepump/queuepump/shardmap"
@@ -153,9 +154,7 @@ func TestWhatWasReadIsPackedWhileTheSourceIsSilent(t *testing.T) {
 		var done error
 		go func() { done = s.Read(t.Context(), reading) }()
 		for n, text := range []string{"one\n", "two\nthree\n", "four\nhal"} {
-			if _, err := io.WriteString(in, text); err != nil {
-				t.Fatal(err)
-			}
+			must(t, proof.ErrOf(io.WriteString(in, text)))
 			synctest.Wait()
 			var q laneQueue
 			l.swap(&q)
@@ -211,9 +210,7 @@ func TestWhatWasReadIsPackedWhileTheNextInputIsOpened(t *testing.T) {
 				must(t, err)
 				w.Close()
 			}
-			if err := <-done; err != nil {
-				t.Error(err)
-			}
+			must(t, <-done)
 		})
 	}
 }

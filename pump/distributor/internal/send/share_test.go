@@ -69,9 +69,7 @@ func TestAnAccountThatTakesNothingHoldsItsShareOfTheMemory(t *testing.T) {
 				}
 				end(nil)
 				p.Wait()
-				if err := stages.Wait(); err != nil {
-					t.Error(err)
-				}
+				must(t, stages.Wait())
 				for name, s := range p.Router.shares {
 					if held := s.held.Load(); held != 0 {
 						t.Errorf("in the end account %s holds %d bytes", name, held)

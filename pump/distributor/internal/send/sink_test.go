@@ -61,9 +61,7 @@ func TestWhatWaitsInASinkEndsWithItsDistribution(t *testing.T) {
 		over := errors.New("over")
 		end(over)
 		p.Wait()
-		if err := stages.Wait(); err != nil {
-			t.Error(err)
-		}
+		must(t, stages.Wait())
 		if n, _ := s.queued(); n > 0 || s.workers > 0 {
 			t.Errorf("%d messages wait for %d workers", n, s.workers)
 		}

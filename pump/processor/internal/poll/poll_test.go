@@ -365,9 +365,7 @@ func TestAProcessorTakesWhatIsPinnedWhereItsConfigurationSaysNothing(t *testing.
 		cfg := w.Config("p", 0)
 		p, err := processor.New(cfg, &testworld.Seen{}, processor.Options{UntilIdle: time.Second})
 		proof.Must(t, err)
-		if _, err := p.Run(t.Context()); err != nil {
-			t.Error(err)
-		}
+		proof.Must(t, proof.ErrOf(p.Run(t.Context())))
 		if w.Logged("are not in use") != 0 {
 			t.Error("it warns of accounts that are in use")
 		}
@@ -391,9 +389,7 @@ func TestAProcessorWarnsOfAnAccountThatIsNotInUse(t *testing.T) {
 	testworld.InThree(t, func(t *testing.T, w *testworld.World) {
 		p, err := processor.New(w.Operator(), &testworld.Seen{}, processor.Options{UntilIdle: time.Second})
 		proof.Must(t, err)
-		if _, err := p.Run(t.Context()); err != nil {
-			t.Error(err)
-		}
+		proof.Must(t, proof.ErrOf(p.Run(t.Context())))
 		if n := w.Logged("accounts of the configuration are not in use"); n != 1 || w.Logged("accounts=accountc") != 1 {
 			t.Errorf("%d warnings", n)
 		}
