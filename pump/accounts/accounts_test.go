@@ -57,9 +57,7 @@ func TestAnAccountGoesThroughItsStatesAndEachCommandMayBeMadeAgain(t *testing.T)
 		}
 		add(true)
 		add(false)
-		if got := states(w); got != "a active 2, b active 2, c active 2" {
-			t.Error(got)
-		}
+		proof.Same(t, states(w), "a active 2, b active 2, c active 2")
 		loads := mapNow(w).Loads()
 		if slices.Max(loads)-slices.Min(loads) > 1 {
 			t.Errorf("loads %v", loads)
@@ -83,9 +81,7 @@ func TestAnAccountGoesThroughItsStatesAndEachCommandMayBeMadeAgain(t *testing.T)
 				t.Fatalf("%+v, %v", c, err)
 			}
 		}
-		if got := states(w); got != "a active 2, b active 2, c unused 2" {
-			t.Error(got)
-		}
+		proof.Same(t, states(w), "a active 2, b active 2, c unused 2")
 		testworld.Refused(t, proof.ErrOf(accounts.Drain(ctx, cfg, "accountc")), "does not use it")
 		add(true)
 	})
@@ -120,9 +116,7 @@ func TestARemovalThatWaitsGoesOnWhenTheAccountIsEmptyAndTellsWhatItWaitsFor(t *t
 		proof.Must(t, proof.ErrOf(accounts.Drain(ctx, cfg, "accountb")))
 		short, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
-		if _, err := accounts.Remove(short, cfg, "accountb", accounts.RemoveOptions{Wait: true}); !errors.Is(err, context.DeadlineExceeded) {
-			t.Error(err)
-		}
+		proof.Is(t, proof.ErrOf(accounts.Remove(short, cfg, "accountb", accounts.RemoveOptions{Wait: true})), context.DeadlineExceeded)
 	})
 }
 
@@ -134,9 +128,7 @@ func TestTheControlAccountAndTheLastActiveOneAreKept(t *testing.T) {
 			t.Fatal(err)
 		}
 		testworld.Refused(t, proof.ErrOf(accounts.Drain(ctx, cfg, "accountb")), "the only active account")
-		if got := states(w); got != "a draining 2, b active 2, c unused 2" {
-			t.Error(got)
-		}
+		proof.Same(t, states(w), "a draining 2, b active 2, c unused 2")
 	})
 }
 
@@ -167,9 +159,7 @@ func TestANameThatIsNowhereIsAMistakeOfTheConfiguration(t *testing.T) {
 		if len(uses) != 3 || !strings.Contains(fmt.Sprint(err), "set its queues: 2") {
 			t.Errorf("%+v, %v", uses, err)
 		}
-		if got := states(w); got != "a active 2, b active 2, c unused 2" {
-			t.Error(got)
-		}
+		proof.Same(t, states(w), "a active 2, b active 2, c unused 2")
 	})
 }
 
@@ -184,9 +174,7 @@ func TestAnAccountThatALiveMemberDoesNotKnowIsNotAdded(t *testing.T) {
 		if strings.Contains(e.Problem, "knows") {
 			t.Error(e)
 		}
-		if got := states(w); got != "a active 2, b active 2, c unused 2" {
-			t.Error(got)
-		}
+		proof.Same(t, states(w), "a active 2, b active 2, c unused 2")
 		old.Leave(t.Context())
 		if c, err := accounts.Add(t.Context(), w.Operator(), "accountc"); err != nil || !c.Changed {
 			t.Errorf("%+v, %v", c, err)
@@ -266,9 +254,7 @@ func TestARemovalOfAnAccountThatIsInUseAgainIsRefused(t *testing.T) {
 		done.Wait()
 		testworld.Refused(t, removed, "changed by somebody else")
 		synctest.Wait()
-		if got := states(w); got != "a active 2, b active 2, c unused 2" {
-			t.Error(got)
-		}
+		proof.Same(t, states(w), "a active 2, b active 2, c unused 2")
 	})
 }
 

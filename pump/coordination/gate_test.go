@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/testkit"
@@ -46,9 +47,7 @@ func TestAGateIsClosedUntilItIsReleasedAndHeldAgainForLateComers(t *testing.T) {
 		if err != nil || !s.Open || s.By != "operator" || s.Since.Sub(released).Abs() > time.Second {
 			t.Errorf("%+v, %v, released at %v", s, err, released)
 		}
-		if n := client.Writes(gateKey); n != 1 {
-			t.Errorf("%d writes for two releases, want 1", n)
-		}
+		proof.Same(t, client.Writes(gateKey), 1, "writes for two releases")
 		began := time.Now()
 		if err := g.Wait(t.Context(), nil); err != nil || time.Since(began) > 100*time.Millisecond {
 			t.Errorf("a late comer: %v after %v", err, time.Since(began))
@@ -209,9 +208,7 @@ func TestAClosedChannelOfHintsIsNoHint(t *testing.T) {
 		close(look)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		if err := NewGate(client, "city", "start").Wait(ctx, look); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("%v", err)
-		}
+		proof.Is(t, NewGate(client, "city", "start").Wait(ctx, look), context.DeadlineExceeded)
 		if n := len(client.Sent()); n > 35 {
 			t.Errorf("%d looks in a minute", n)
 		}
@@ -236,9 +233,7 @@ func TestWhatNobodyWouldWaitForIsReported(t *testing.T) {
 					t.Errorf("%s: %s: %v", name, op, err)
 				}
 			}
-			if len(server.Written()) != before {
-				t.Errorf("%s: it was overwritten", name)
-			}
+			proof.Same(t, len(server.Written()), before, name, "it was overwritten")
 		}
 		mustRelease(t, NewGate(client, "city", "good"))
 		all, err := Gates(t.Context(), client, "city")

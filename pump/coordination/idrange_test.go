@@ -48,9 +48,7 @@ func TestNumbersBeginAtOneAndCostARequestAThousand(t *testing.T) {
 				t.Fatalf("%d, %v, want %d", id, err, want)
 			}
 		}
-		if n := client.Writes("city.ids/orders"); n != 3 {
-			t.Errorf("%d writes for 2,001 numbers, want 3", n)
-		}
+		proof.Same(t, client.Writes("city.ids/orders"), 3, "writes for 2,001 numbers")
 		if first, err := r.Reserve(t.Context(), 7); err != nil || first != 3001 {
 			t.Errorf("%d, %v, want 3001", first, err)
 		}
@@ -89,9 +87,7 @@ func TestManyGoroutinesShareOneReservation(t *testing.T) {
 		if len(slices.Compact(all)) != 100 || all[0] != 1 || all[99] != 100 {
 			t.Errorf("%v", all)
 		}
-		if n := client.Writes("city.ids/orders"); n != 1 {
-			t.Errorf("%d writes, want 1", n)
-		}
+		proof.Same(t, client.Writes("city.ids/orders"), 1, "writes")
 	})
 }
 
@@ -109,9 +105,7 @@ func TestWhoseContextEndsDoesNotFailTheOthers(t *testing.T) {
 		})
 		time.Sleep(time.Millisecond)
 		wg.Go(func() {
-			if _, err := r.Next(impatient); !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("a waiting one: %v", err)
-			}
+			proof.Is(t, proof.ErrOf(r.Next(impatient)), context.DeadlineExceeded, "a waiting one")
 		})
 		wg.Go(func() {
 			if _, err := r.Next(t.Context()); err != nil {
@@ -269,9 +263,7 @@ func TestADamagedCounterIsNamedAndLeftAsItIs(t *testing.T) {
 				if !errors.Is(err, row.ErrCorrupt) || !strings.Contains(err.Error(), "city.ids/orders") || !strings.Contains(err.Error(), "Next") {
 					t.Errorf("%v", err)
 				}
-				if len(client.Written()) != before {
-					t.Error("it was overwritten")
-				}
+				proof.Same(t, len(client.Written()), before, "it was overwritten")
 			})
 		})
 	}
@@ -329,9 +321,7 @@ func TestNamesThatCannotBeAreRefused(t *testing.T) {
 		t.Error("a negative size")
 	}
 	must(t, proof.ErrOf(NewIDRange(table, "city", "A-z_0.9~"+strings.Repeat("x", 55), 5)))
-	if len(table.Sent()) != 0 {
-		t.Error("requests were made")
-	}
+	proof.Same(t, len(table.Sent()), 0, "requests were made")
 }
 
 func TestManyProcessesThatReserveAtOnceAllSucceed(t *testing.T) {

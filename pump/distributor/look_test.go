@@ -200,9 +200,7 @@ func TestASourceThatCannotBeReadLeavesNothingBehind(t *testing.T) {
 				if !c.is(err) || !s.Run.IsZero() {
 					t.Errorf("%+v, %v", s, err)
 				}
-				if n := w.Sim.Stats().Count("", "") - before; n != 0 {
-					t.Errorf("%d requests were made", n)
-				}
+				proof.Same(t, w.Sim.Stats().Count("", "")-before, 0, "requests were made")
 			})
 		})
 	}

@@ -477,9 +477,7 @@ func TestEachPlantedFaultIsNamedAndNothingElse(t *testing.T) {
 				if !strings.Contains(first.Problem, f.says) || !strings.Contains(first.Fix, f.mends) {
 					t.Errorf("problem %q\nmend %q", first.Problem, first.Fix)
 				}
-				if r.Failed() != (first.Severity == doctor.Error) {
-					t.Errorf("failed: %v", r.Failed())
-				}
+				proof.Same(t, r.Failed(), (first.Severity == doctor.Error), "failed")
 				for _, f := range r.Findings {
 					if f.Fix == "" || f.Problem == "" ||
 						strings.Contains(f.Problem+f.Fix, c.Sim.Key("accounta")) {

@@ -272,9 +272,7 @@ func TestAForeignQueueIsAddedAndOutlivesItsWorkload(t *testing.T) {
 		if err != nil || !gone.Deleted || !slices.Equal(gone.Foreign, []string{"accounta/orders", "accountb/invoices"}) {
 			t.Fatalf("%+v, %v", gone, err)
 		}
-		if n := inForeign(w); n != 30 {
-			t.Errorf("%d messages are left, want 30", n)
-		}
+		proof.Same(t, inForeign(w), 30, "messages are left")
 		if _, err := w.Queue("accounta", "shop-00").Count(t.Context()); !queues.NotThere(err) {
 			t.Errorf("a queue of the workload is still there: %v", err)
 		}

@@ -129,9 +129,7 @@ func standsStill(w *testworld.World, processors int) {
 			still++
 		}
 	}
-	if still != processors {
-		w.T.Errorf("%d processors stand still, not %d", still, processors)
-	}
+	proof.Same(w.T, still, processors, "processors stand still")
 	if n := w.Left(); n == 0 {
 		w.T.Error("nothing waits")
 	}
@@ -195,9 +193,7 @@ func TestAPausedProcessorPutsBackWhatItHasNotStarted(t *testing.T) {
 		if n := h.between(at.Add(twoBeats), time.Now()); n > 0 || h.Tasks() == 0 {
 			t.Errorf("%d tasks were begun later than two beats after the pause, %d in all", n, h.Tasks())
 		}
-		if n := w.Visible("accounta", "work-00"); n != 1 {
-			t.Errorf("%d messages are visible", n)
-		}
+		proof.Same(t, w.Visible("accounta", "work-00"), 1, "messages are visible")
 		resume(w)
 		w.Within(3*time.Minute, "all is done", func() bool { return h.Tasks() == tasks })
 		time.Sleep(10 * time.Second)

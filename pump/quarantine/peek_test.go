@@ -71,17 +71,13 @@ func TestPeekShowsWhatWaitsAndTakesNothing(t *testing.T) {
 		if !slices.Equal(lines, want) {
 			t.Errorf("got\n%s\nwant\n%s", strings.Join(lines, "\n"), strings.Join(want, "\n"))
 		}
-		if sum != (quarantine.PeekedSum{Queues: 4, Messages: 4, Seen: 4, Matching: 4}) {
-			t.Errorf("%+v", sum)
-		}
+		proof.Same(t, sum, (quarantine.PeekedSum{Queues: 4, Messages: 4, Seen: 4, Matching: 4}))
 		for operation, most := range map[string]int{"GetMessages": 0, "DeleteMessage": 0, "UpdateMessage": 0, "PeekMessages": 3, "GetQueueMetadata": 4} {
 			if n := w.Requests(operation); n > most {
 				t.Errorf("%d %s", n, operation)
 			}
 		}
-		if n := w.Visible("accountb", "work-00"); n != 2 {
-			t.Errorf("%d are visible", n)
-		}
+		proof.Same(t, w.Visible("accountb", "work-00"), 2, "are visible")
 		none := func(name string, f quarantine.PeekFilter, want ...string) {
 			t.Helper()
 			lines, _ := peeked(t, w, f)
@@ -96,10 +92,7 @@ func TestPeekShowsWhatWaitsAndTakesNothing(t *testing.T) {
 		none("a run", quarantine.PeekFilter{Run: w.Run}, want[1], want[6])
 		none("foreign", quarantine.PeekFilter{Foreign: true}, want[4], want[6])
 		none("a queue", quarantine.PeekFilter{Queue: "accounta/work-01"}, want[1])
-		if _, err := quarantine.Peek(t.Context(), w.Operator(), quarantine.PeekFilter{Queue: "accounta/work-07"}, nil); err == nil ||
-			!strings.Contains(err.Error(), "no queue") {
-			t.Error(err)
-		}
+		proof.Says(t, proof.ErrOf(quarantine.Peek(t.Context(), w.Operator(), quarantine.PeekFilter{Queue: "accounta/work-07"}, nil)), "no queue")
 	})
 }
 

@@ -143,9 +143,7 @@ func TestPostsWithKeysAreDoneOnceUnderKills(t *testing.T) {
 						t.Errorf("child %s was handled %d times", name, n)
 					}
 				}
-				if len(children) != 4*10*2*3 {
-					t.Errorf("%d of 240 children were handled", len(children))
-				}
+				proof.Same(t, len(children), 4*10*2*3, "children were handled")
 				runs, err := w.AllRuns().List(t.Context(), 100)
 				must(t, err)
 				for _, run := range runs {

@@ -3,12 +3,12 @@ package cluster
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 )
 
@@ -75,9 +75,7 @@ func TestAMarkThatIsThereCostsNoWriteAndANewOneNudgesTheOwner(t *testing.T) {
 		before := c.sim.Stats()
 		must(t, d.MarkSpill(t.Context(), []uint32{3}, 2))
 		after := c.sim.Stats()
-		if writes := after.Count("", "MergeEntity") - before.Count("", "MergeEntity"); writes != 0 {
-			t.Errorf("%d writes", writes)
-		}
+		proof.Same(t, after.Count("", "MergeEntity")-before.Count("", "MergeEntity"), 0, "writes")
 	})
 }
 
@@ -94,9 +92,7 @@ func TestAWrongMarkIsRefusedAndADamagedRowOfMarksIsNotOverwritten(t *testing.T) 
 		}
 		must(t, a.MarkSpill(t.Context(), []uint32{1}, 1))
 		c.spoil("spill", "Marks", []byte("short"))
-		if err := a.MarkSpill(t.Context(), []uint32{2}, 1); err == nil || !strings.Contains(err.Error(), "city/spill") {
-			t.Errorf("over a damaged row: %v", err)
-		}
+		proof.Says(t, a.MarkSpill(t.Context(), []uint32{2}, 1), "city/spill", "over a damaged row")
 		time.Sleep(10 * time.Second)
 		if v := a.View(); len(v.Damaged) != 1 || a.trusted() != 64 {
 			t.Errorf("damaged %v, trusted %d", v.Damaged, a.trusted())

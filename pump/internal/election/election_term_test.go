@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump/internal/testkit"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -24,16 +25,10 @@ func TestALeaderWhoseTrustEndedWritesNothingMoreEvenIfNobodyTookOver(t *testing.
 		term.trustEnds = time.Now()
 		term.mu.Unlock()
 		before := client.Writes(electionKey)
-		if err := term.Save(t.Context(), []byte("x")); !errors.Is(err, ErrTrustEnded) {
-			t.Errorf("saved: %v", err)
-		}
-		if cause := context.Cause(term.Context()); !errors.Is(cause, ErrTrustEnded) {
-			t.Errorf("ended by %v", cause)
-		}
+		proof.Is(t, term.Save(t.Context(), []byte("x")), ErrTrustEnded, "saved")
+		proof.Is(t, context.Cause(term.Context()), ErrTrustEnded, "ended by")
 		<-term.done
-		if n := client.Writes(electionKey) - before; n != 0 {
-			t.Errorf("%d writes", n)
-		}
+		proof.Same(t, client.Writes(electionKey)-before, 0, "writes")
 	})
 }
 
@@ -52,17 +47,11 @@ func TestFinishWithTheTermsOwnContextStillWaitsForTheAnswer(t *testing.T) {
 		}
 		client.SetFault(testkit.FaultOn("write", electionKey, client.Writes(electionKey)+1, testkit.LostAnswer))
 		must(t, term.Finish(ctx))
-		if got := server.Rows[electionKey].Properties["Phase"]; got != string(Idle) {
-			t.Errorf("phase %v", got)
-		}
+		proof.Same[any](t, server.Rows[electionKey].Properties["Phase"], string(Idle), "phase")
 		next := standFor(t, candidate(server.Client("b"), "b"), 2*time.Minute)
 		next.Abandon(next.Context())
-		if err := next.Finish(t.Context()); !errors.Is(err, ErrTermOver) {
-			t.Errorf("finished what was abandoned: %v", err)
-		}
-		if got := server.Rows[electionKey].Properties["Leader"]; got != "" {
-			t.Errorf("leader %v", got)
-		}
+		proof.Is(t, next.Finish(t.Context()), ErrTermOver, "finished what was abandoned")
+		proof.Same[any](t, server.Rows[electionKey].Properties["Leader"], "", "leader")
 	})
 }
 
@@ -77,16 +66,12 @@ func TestABeatAnsweredAfterTrustEndedDoesNotRestoreIt(t *testing.T) {
 		client.SetFault(func(testkit.Call) testkit.Fault { return testkit.Fault{Hang: true, Act: true} })
 		began := time.Now()
 		<-term.Context().Done()
-		if cause := context.Cause(term.Context()); !errors.Is(cause, ErrTrustEnded) {
-			t.Errorf("ended by %v", cause)
-		}
+		proof.Is(t, context.Cause(term.Context()), ErrTrustEnded, "ended by")
 		if held := time.Since(began); held > 17*time.Second {
 			t.Errorf("trusted for %v", held)
 		}
 		client.SetFault(nil)
-		if err := term.Save(t.Context(), nil); !errors.Is(err, ErrDeposed) {
-			t.Errorf("saved: %v", err)
-		}
+		proof.Is(t, term.Save(t.Context(), nil), ErrDeposed, "saved")
 		if term.renew(time.Now()) || term.Trusted() {
 			t.Error("trust came back")
 		}
@@ -115,12 +100,8 @@ func TestAbandonHandsOverAtOnce(t *testing.T) {
 				}
 				client.SetFault(testkit.FaultOn("write", electionKey, client.Writes(electionKey)+1, c.fault))
 				term.Abandon(t.Context())
-				if cause := context.Cause(term.Context()); !errors.Is(cause, ErrTermOver) {
-					t.Errorf("ended by %v", cause)
-				}
-				if err := term.Save(t.Context(), nil); !errors.Is(err, ErrTermOver) {
-					t.Errorf("saved after it: %v", err)
-				}
+				proof.Is(t, context.Cause(term.Context()), ErrTermOver, "ended by")
+				proof.Is(t, term.Save(t.Context(), nil), ErrTermOver, "saved after it")
 				next, _, err := candidate(server.Client("b"), "b").Try(t.Context())
 				if err != nil || next == nil {
 					t.Fatalf("not at once: %v", err)
@@ -159,12 +140,8 @@ func TestFinishIsAmbiguousSafeAndMayBeCalledAgain(t *testing.T) {
 				client.SetFault(testkit.FaultOn("write", electionKey, 2, f))
 				mustFinish(t, term)
 				mustFinish(t, term)
-				if got := server.Rows[electionKey].Properties["Phase"]; got != string(Idle) {
-					t.Errorf("phase %v", got)
-				}
-				if err := term.Begin(t.Context(), testkit.RunID(1)); !errors.Is(err, ErrTermOver) {
-					t.Errorf("began after the end: %v", err)
-				}
+				proof.Same[any](t, server.Rows[electionKey].Properties["Phase"], string(Idle), "phase")
+				proof.Is(t, term.Begin(t.Context(), testkit.RunID(1)), ErrTermOver, "began after the end")
 			})
 		})
 	}
@@ -175,9 +152,7 @@ func TestFinishIsAmbiguousSafeAndMayBeCalledAgain(t *testing.T) {
 		if err := term.Finish(t.Context()); !storage.Is(err, storage.Auth) || !errors.Is(context.Cause(term.Context()), ErrTermOver) {
 			t.Errorf("%v, and the term ended by %v", err, context.Cause(term.Context()))
 		}
-		if err := term.Save(t.Context(), nil); !errors.Is(err, ErrTermOver) {
-			t.Errorf("saved after Finish: %v", err)
-		}
+		proof.Is(t, term.Save(t.Context(), nil), ErrTermOver, "saved after Finish")
 		client.SetFault(nil)
 		mustFinish(t, term)
 	})

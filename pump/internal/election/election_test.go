@@ -88,9 +88,7 @@ func TestTheFirstLeadsAtOnceAndFinishMakesTheNextDueAfterEvery(t *testing.T) {
 		}
 		mustFinish(t, term)
 		finished := time.Now()
-		if cause := context.Cause(term.Context()); !errors.Is(cause, ErrTermOver) {
-			t.Errorf("the term ended by %v", cause)
-		}
+		proof.Is(t, context.Cause(term.Context()), ErrTermOver, "the term ended by")
 		if s, err := b.Status(t.Context()); err != nil || s.Phase != Idle || s.Run != testkit.RunID(1) || s.Checkpoint != 0 || s.NextRun.Sub(finished).Abs() > time.Minute+time.Second {
 			t.Errorf("idle: %+v, %v", s, err)
 		}
@@ -280,9 +278,7 @@ func TestNobodyIsElectedBeyondTheLastEpoch(t *testing.T) {
 		}
 		server.Rows[electionKey].Properties["Epoch"] = int64(row.MaxEpoch - 1)
 		term := standFor(t, e, time.Second)
-		if term.Epoch != row.MaxEpoch {
-			t.Errorf("epoch %d", term.Epoch)
-		}
+		proof.Same(t, term.Epoch, row.MaxEpoch, "epoch")
 		mustFinish(t, term)
 	})
 }
@@ -319,9 +315,7 @@ func TestAWinWhoseAnswerIsSeenAfterItsTrustEndedIsVoid(t *testing.T) {
 			t.Fatalf("%v, %v, %v", term, wait, err)
 		}
 		term := standFor(t, e, 5*time.Second)
-		if term.Epoch != 2 {
-			t.Errorf("epoch %d", term.Epoch)
-		}
+		proof.Same(t, term.Epoch, 2, "epoch")
 		mustFinish(t, term)
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/testkit"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -168,9 +169,7 @@ func TestTheEstimateOfTheServersTimeIsNeverAheadAndIsLearnedOnceForAll(t *testin
 				wg.Go(func() { check(t.Context()) })
 			}
 			wg.Wait()
-			if n := len(client.Sent()); n != 1+2 {
-				t.Errorf("%d requests, want 3", n)
-			}
+			proof.Same(t, len(client.Sent()), 1+2, "requests")
 			for range 60 {
 				time.Sleep(time.Minute)
 				check(t.Context())

@@ -169,9 +169,7 @@ func TestAGateHoldsProcessorsUntilItIsReleased(t *testing.T) {
 		release.succeeds()
 		var change struct{ Waiting, Nudged int }
 		release.summary(&change)
-		if change.Waiting != 3 {
-			t.Errorf("%d waited", change.Waiting)
-		}
+		proof.Same(t, change.Waiting, 3, "waited")
 		told = change.Nudged
 		t.Logf("round %d: %d were told", round, told)
 	}
@@ -242,9 +240,7 @@ func TestWhatAKilledProcessorBeganIsFreeAfterTheInterval(t *testing.T) {
 		t.Errorf("%+v, %d lines", s, len(handled))
 	}
 	for _, d := range readDone(t, out) {
-		if d.Attempt != 1 {
-			t.Errorf("%s: attempt %d", d.Key, d.Attempt)
-		}
+		proof.Same(t, d.Attempt, 1, d.Key, "attempt")
 	}
 }
 

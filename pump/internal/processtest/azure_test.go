@@ -216,9 +216,7 @@ func TestTheTrialOfAccountsFindsHowAzuriteDiffers(t *testing.T) {
 		case <-time.After(4 * patience):
 		}
 	}
-	if code := p.wait(); code != 1 {
-		t.Errorf("exit status %d", code)
-	}
+	proof.Same(t, p.wait(), 1, "exit status")
 	r := readTrial(t, dir)
 	if r.Same || len(r.Left) > 0 || !r.pumped() || !strings.Contains(r.text("Refusals"), "each exactly once") {
 		t.Errorf("%+v", r)
@@ -248,9 +246,7 @@ func TestTheTrialOfAccountsWithoutAnySaysWhatToSet(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "trial")
 	p := startTrial(t, dir, nil, "")
-	if code := p.wait(); code != 1 {
-		t.Errorf("exit status %d", code)
-	}
+	proof.Same(t, p.wait(), 1, "exit status")
 	for _, want := range []string{"QUEUEPUMP_AZURE_1=", "az", "Nothing was done"} {
 		if !strings.Contains(p.out.String(), want) {
 			t.Errorf("%q is not in\n%s", want, p.out.String())
@@ -273,9 +269,7 @@ func TestTheTrialOfAccountsRemovesWhatItMade(t *testing.T) {
 	interrupt := begin()
 	interrupt.until("it sends", func() bool { return started() > 5 })
 	interrupt.signal(syscall.SIGINT)
-	if code := interrupt.wait(); code != 1 {
-		t.Errorf("exit status %d", code)
-	}
+	proof.Same(t, interrupt.wait(), 1, "exit status")
 	w.empty()
 	if r := readTrial(t, w.path("trial")); r.Same || len(r.Left) > 0 {
 		t.Errorf("%+v", r)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -88,9 +89,7 @@ func TestRunWaitSaysByItsStatusThatTasksAreInQuarantine(t *testing.T) {
 	writeText(t, w.path("tasks.txt"), "good\nbad\nfine\n")
 	p := start(t, "processor", "run", "--config", w.config, "--exec-each", `sh -c 'grep -qv bad || exit 65'`)
 	d := w.distributor("run", "--input", w.path("tasks.txt"), "--wait")
-	if code := d.wait(); code != 3 {
-		t.Errorf("exit status %d", code)
-	}
+	proof.Same(t, d.wait(), 3, "exit status")
 	if !strings.Contains(d.out.String(), "settled: 2 tasks done, 1 in quarantine") || !strings.Contains(d.log.String(), "1 task is in quarantine") {
 		t.Errorf("it printed\n%s\nand said\n%s", d.out.String(), d.log.String())
 	}

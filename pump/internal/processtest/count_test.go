@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/row"
@@ -134,9 +135,7 @@ func TestCountOnceIsExactWhateverIsKilledAndPaused(t *testing.T) {
 		t.Parallel()
 	}
 	off := countUnderFire(t, true)
-	if off != 0 {
-		t.Errorf("off by %d", off)
-	}
+	proof.Same(t, off, 0, "off by")
 }
 
 // TestCountAtLeastOnceIsOffButNeverLow is the same without the ledger, to
@@ -206,9 +205,7 @@ func countUnderFire(t *testing.T, once bool) (off int64) {
 			t.Errorf("%s: counted %d of %s, want %d of %s", city, b.Count, b.Sum, a.Count, a.Sum)
 		}
 	}
-	if len(got) != len(want) {
-		t.Errorf("%d keys were counted, want %d", len(got), len(want))
-	}
+	proof.Same(t, len(got), len(want), "keys were counted")
 	hits := int64(0)
 	for _, injected := range faults {
 		hits += injected.Hits()

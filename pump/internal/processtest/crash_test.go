@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/internal/election"
 	"github.com/queuepump/queuepump/pump/internal/row"
@@ -231,9 +232,7 @@ func TestASecondSignalEndsAtOnceWithItsChildren(t *testing.T) {
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
-	if code := p.wait(); code != 130 {
-		t.Errorf("exit status %d", code)
-	}
+	proof.Same(t, p.wait(), 130, "exit status")
 	text, err := os.ReadFile(pids)
 	must(t, err)
 	var pid int
@@ -267,9 +266,7 @@ func TestAnInterruptedDistributionSaysSo(t *testing.T) {
 		return decodes(text, &st) && st.Done.Envelopes > 20
 	})
 	d.signal(syscall.SIGTERM)
-	if code := d.wait(); code != 143 {
-		t.Errorf("exit status %d", code)
-	}
+	proof.Same(t, d.wait(), 143, "exit status")
 	var s sent
 	d.summary(&s)
 	if s.Envelopes < 20 || s.Tasks < s.Envelopes || s.Tasks >= n {

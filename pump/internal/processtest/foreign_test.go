@@ -152,9 +152,7 @@ for line in sys.stdin:
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("the child got %q, want %q", got, want)
 	}
-	if n := w.messages(w.names[0], "orders"); n != 0 {
-		t.Errorf("%d messages are left", n)
-	}
+	proof.Same(t, w.messages(w.names[0], "orders"), 0, "messages are left")
 }
 
 // TestMessagesOfOtherProgramsAreRecordedOnceUnderKills moves messages out of one foreign queue into

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -174,9 +175,7 @@ func TestAnOlderVersionWorksOnWhatANewerOneUses(t *testing.T) {
 	newer.succeeds()
 	had := b.results(s.Run)
 	b.processor("--until-idle", "2s").succeeds()
-	if did := requireEachOnceNamed(t, b.didOf(s.Run), tasks-had); did != 0 {
-		t.Errorf("%d tasks were done twice", did)
-	}
+	proof.Same(t, requireEachOnceNamed(t, b.didOf(s.Run), tasks-had), 0, "tasks were done twice")
 	for _, args := range [][]string{{"status"}, {"runs", "list"}, {"workload", "show"}, {"doctor"}, {"workload", "pause"}, {"workload", "resume"}} {
 		if p := b.older("distributor", args...); p.wait() != 0 {
 			t.Errorf("%v: %s", args, p.log.String())

@@ -128,9 +128,7 @@ func TestAProcessorOfRankZeroIsFlatUnderManyRuns(t *testing.T) {
 	for _, problem := range []string{
 		grows("the heap, in MiB", heaps, heapFloor), grows("the time of status, in ms", times, statusFloor),
 	} {
-		if problem != "" {
-			t.Error(problem)
-		}
+		proof.Same(t, problem, "")
 	}
 	must(t, makers.Wait())
 	p.signal(syscall.SIGTERM)

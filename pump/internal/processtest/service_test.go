@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 // manager stands in for systemd: it hears what a process says.
@@ -183,9 +185,7 @@ func TestResultsAreRotated(t *testing.T) {
 	p.says("lines go on in another file")
 	send()
 	p.until("the tasks are done again", func() bool { return lines("done.jsonl") == 100 })
-	if n := lines("done.jsonl.1"); n != 100 {
-		t.Errorf("%d lines in the file before", n)
-	}
+	proof.Same(t, lines("done.jsonl.1"), 100, "lines in the file before")
 	p.signal(syscall.SIGTERM)
 	p.succeeds()
 }

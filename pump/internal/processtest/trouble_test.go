@@ -21,9 +21,7 @@ func fails(t *testing.T, code int, want []string, name string, args ...string) {
 	t.Helper()
 	p := start(t, name, args...)
 	got := p.wait()
-	if got != code {
-		t.Errorf("exit status %d, want %d", got, code)
-	}
+	proof.Same(t, got, code, "exit status")
 	for _, w := range want {
 		if !strings.Contains(p.log.String(), w) {
 			t.Errorf("it does not say %q", w)
@@ -130,9 +128,7 @@ func TestAnAccountThatRefusesTheKeyIsNamedAndGoneRound(t *testing.T) {
 	args := []string{"run", "--config", config, "--input", w.path("tasks.jsonl")}
 	// The workload may be in the account that cannot be looked into.
 	unsure := start(t, "distributor", args...)
-	if status := unsure.wait(); status != 2 {
-		t.Errorf("exit status %d, want 2", status)
-	}
+	proof.Same(t, unsure.wait(), 2, "exit status")
 	for _, said := range []string{"account2", "403", "control: account1"} {
 		unsure.says(said)
 	}
@@ -281,9 +277,7 @@ func TestAFullDiskSettlesNothing(t *testing.T) {
 	full := w.path("full.jsonl")
 	script := fmt.Sprintf(`ulimit -f 600; exec "$0" run --config %s --out %s --out-patience 1s --grace 10m`, w.config, full)
 	p := startCommand(t, nil, "processor on a full disk", "sh", "-c", script, filepath.Join(bin, "processor"))
-	if code := p.wait(); code != 1 {
-		t.Errorf("exit status %d", code)
-	}
+	proof.Same(t, p.wait(), 1, "exit status")
 	if !strings.Contains(p.log.String(), "full.jsonl cannot be written: file too large") {
 		t.Error("it does not say why")
 	}
@@ -341,9 +335,7 @@ done
 			for _, d := range readDone(t, out) {
 				seen[d.identity()]++
 			}
-			if len(seen) != n {
-				t.Errorf("%d tasks are done, want %d", len(seen), n)
-			}
+			proof.Same(t, len(seen), n, "tasks are done")
 		})
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 )
 
@@ -156,8 +157,6 @@ func requireEachOnceNamed(t *testing.T, handled []done, n int) (duplicates int) 
 		}
 		byBody[body], byIdentity[id] = id, body
 	}
-	if len(byBody) != n {
-		t.Errorf("%d different tasks were handled, want %d", len(byBody), n)
-	}
+	proof.Same(t, len(byBody), n, "different tasks were handled")
 	return len(handled) - len(byBody)
 }

@@ -134,9 +134,7 @@ func (c tryWrite) play(t *testing.T) {
 	time.Sleep(time.Minute)
 	now, err := r.Read(t.Context())
 	proof.Must(t, err)
-	if now.Value != c.stored {
-		t.Errorf("stored %d, want %d", now.Value, c.stored)
-	}
+	proof.Same(t, now.Value, c.stored, "stored")
 	if c.won && (got.ETag != now.ETag || got.Value != 2 || !got.Sent.Equal(began)) {
 		t.Errorf("the version won is %+v, the row has %+v", got, now)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/testkit"
@@ -30,13 +31,9 @@ func TestADeposedLeaderNeitherBreaksNorSealsTheRunOfItsSuccessor(t *testing.T) {
 			"break": old.Break(t.Context(), id, "the source changed"), "seal": old.Seal(t.Context(), id, []uint64{1}),
 			"break by nobody": runs.Break(t.Context(), id, "x"), "beat": old.Beat(t.Context(), id, Pulse{Every: time.Second}),
 		} {
-			if !errors.Is(err, pump.ErrRunState) {
-				t.Errorf("%s: %v", what, err)
-			}
+			proof.Is(t, err, pump.ErrRunState, what)
 		}
-		if _, err := old.Take(t.Context(), id); !errors.Is(err, pump.ErrRunState) {
-			t.Errorf("taken back: %v", err)
-		}
+		proof.Is(t, proof.ErrOf(old.Take(t.Context(), id)), pump.ErrRunState, "taken back")
 		if run, err := runs.Get(t.Context(), id); err != nil || run.State != RunOpen {
 			t.Errorf("%+v, %v", run, err)
 		}
@@ -97,9 +94,7 @@ func TestWhatLivesIsListedWithEachChangeAndNoLonger(t *testing.T) {
 		if l := liveRunsOf(t, runs)[testkit.RunID(2)]; l.State != RunClosed || l.Tasks != 9 {
 			t.Errorf("%+v", l)
 		}
-		if _, err := runs.Adopt(t.Context(), testkit.RunID(9)); !errors.Is(err, pump.ErrNoRun) {
-			t.Error(err)
-		}
+		proof.Is(t, proof.ErrOf(runs.Adopt(t.Context(), testkit.RunID(9))), pump.ErrNoRun)
 	})
 }
 
@@ -123,12 +118,8 @@ func TestABeatTellsWhetherTheRunMayGoOn(t *testing.T) {
 			t.Errorf("%+v, %v", run, err)
 		}
 		must(t, others.End(t.Context(), id, false, "by hand"))
-		if err := beat(); !errors.Is(err, pump.ErrRunState) {
-			t.Errorf("an ended run beats: %v", err)
-		}
-		if err := runs.Seal(t.Context(), id, []uint64{1}); !errors.Is(err, pump.ErrRunState) {
-			t.Errorf("an ended run is sealed: %v", err)
-		}
+		proof.Is(t, beat(), pump.ErrRunState, "an ended run beats")
+		proof.Is(t, runs.Seal(t.Context(), id, []uint64{1}), pump.ErrRunState, "an ended run is sealed")
 	})
 }
 

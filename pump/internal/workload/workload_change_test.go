@@ -84,9 +84,7 @@ func TestAChangeOfTheMapIsSeenByAllAndNoChangeWritesNothing(t *testing.T) {
 			t.Errorf("version %d after no change: %v", same.Map.Version, err)
 		}
 		refusal := errors.New("no")
-		if _, err := ChangeMap(t.Context(), client, "city", func(*shardmap.Map) ([]shardmap.Shard, error) { return nil, refusal }); !errors.Is(err, refusal) {
-			t.Error(err)
-		}
+		proof.Is(t, proof.ErrOf(ChangeMap(t.Context(), client, "city", func(*shardmap.Map) ([]shardmap.Shard, error) { return nil, refusal })), refusal)
 		must(t, proof.ErrOf(ChangeMap(t.Context(), client, "city", drained("none", shardmap.Draining))))
 		all := func(m *shardmap.Map) ([]shardmap.Shard, error) {
 			shards := slices.Clone(m.Shards)
@@ -95,9 +93,7 @@ func TestAChangeOfTheMapIsSeenByAllAndNoChangeWritesNothing(t *testing.T) {
 			}
 			return shards, nil
 		}
-		if _, err := ChangeMap(t.Context(), client, "city", all); !errors.Is(err, shardmap.ErrNoActive) {
-			t.Error(err)
-		}
+		proof.Is(t, proof.ErrOf(ChangeMap(t.Context(), client, "city", all)), shardmap.ErrNoActive)
 	})
 }
 

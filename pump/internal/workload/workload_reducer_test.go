@@ -86,9 +86,7 @@ func TestAPinnedReducerCostsNoRequestAndIsNotDoneWithout(t *testing.T) {
 				t.Errorf("reducer %q beside totals/1: %v", name, err)
 			}
 		}
-		if n := len(client.Sent()) - before; n != 0 {
-			t.Errorf("%d requests to learn what the row said", n)
-		}
+		proof.Same(t, len(client.Sent())-before, 0, "requests to learn what the row said")
 	})
 }
 
@@ -101,9 +99,7 @@ func TestAReducerOfAWorkloadThatIsGoneIsNotPinned(t *testing.T) {
 		server.Mu.Lock()
 		delete(server.Rows, "city/workload")
 		server.Mu.Unlock()
-		if _, err := w.PinReducer(t.Context(), "totals/1"); !errors.Is(err, pump.ErrNoWorkload) {
-			t.Error(err)
-		}
+		proof.Is(t, proof.ErrOf(w.PinReducer(t.Context(), "totals/1")), pump.ErrNoWorkload)
 		client.SetFault(func(testkit.Call) testkit.Fault { return testkit.LostRequest })
 		if _, err := w.PinReducer(t.Context(), "totals/1"); !storage.Ambiguous(err) {
 			t.Error(err)

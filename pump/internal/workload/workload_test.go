@@ -60,9 +60,7 @@ func TestEnsureWorkloadCreatesTableAndRowAndLoadWorkloadReadsThem(t *testing.T) 
 		if !slices.Equal(homes(loaded.Map), homes(made.Map)) || loaded.Delivery != made.Delivery {
 			t.Error("another process reads another map")
 		}
-		if _, err := Load(t.Context(), client, "village"); !errors.Is(err, pump.ErrNoWorkload) {
-			t.Errorf("no row: %v", err)
-		}
+		proof.Is(t, proof.ErrOf(Load(t.Context(), client, "village")), pump.ErrNoWorkload, "no row")
 	})
 }
 
@@ -184,9 +182,7 @@ func TestAWorkloadThatWasSharedIsNotOpenedAsOwned(t *testing.T) {
 		spec.Shared = true
 		must(t, proof.ErrOf(Ensure(t.Context(), client, spec)))
 		_, err := Ensure(t.Context(), client, citySpec())
-		if err == nil || !strings.Contains(err.Error(), "set segments: 0") {
-			t.Error(err)
-		}
+		proof.Says(t, err, "set segments: 0")
 	})
 }
 
@@ -209,9 +205,7 @@ func TestAWrongSpecIsRefusedBeforeAnyRequest(t *testing.T) {
 		if _, err := Load(t.Context(), client, "a/b"); err == nil {
 			t.Error("loaded a name with a slash")
 		}
-		if len(client.Sent()) != 0 {
-			t.Errorf("%d requests", len(client.Sent()))
-		}
+		proof.Same(t, len(client.Sent()), 0, "requests")
 	})
 }
 
@@ -283,18 +277,12 @@ func TestRefreshSeesANewMapAndItsAgeCountsFromTheRequest(t *testing.T) {
 		other := citySpec()
 		other.Segments = 64
 		delete(server.Rows, "city/workload")
-		if _, err := newer.Refresh(t.Context()); !errors.Is(err, pump.ErrNoWorkload) {
-			t.Error(err)
-		}
+		proof.Is(t, proof.ErrOf(newer.Refresh(t.Context())), pump.ErrNoWorkload)
 		must(t, proof.ErrOf(Ensure(t.Context(), client, other)))
-		if _, err := newer.Refresh(t.Context()); !errors.Is(err, ErrReplaced) {
-			t.Error(err)
-		}
+		proof.Is(t, proof.ErrOf(newer.Refresh(t.Context())), ErrReplaced)
 		delete(server.Rows, "city/workload")
 		must(t, proof.ErrOf(Ensure(t.Context(), client, citySpec())))
-		if _, err := newer.Refresh(t.Context()); !errors.Is(err, ErrReplaced) {
-			t.Errorf("a map that went back: %v", err)
-		}
+		proof.Is(t, proof.ErrOf(newer.Refresh(t.Context())), ErrReplaced, "a map that went back")
 	})
 }
 
@@ -309,9 +297,7 @@ func TestADamagedWorkloadRowIsAnErrorAndNotOverwritten(t *testing.T) {
 				if _, err := Ensure(t.Context(), client, citySpec()); !errors.Is(err, row.ErrCorrupt) || !strings.Contains(err.Error(), property) {
 					t.Error(err)
 				}
-				if len(server.Written()) != 1 {
-					t.Error("it was written")
-				}
+				proof.Same(t, len(server.Written()), 1, "it was written")
 			})
 		})
 	}

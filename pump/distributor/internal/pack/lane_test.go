@@ -162,14 +162,10 @@ func TestWhatWasReadIsPackedWhileTheSourceIsSilent(t *testing.T) {
 				t.Errorf("step %d: %d tasks were handed over, want %d", n, len(q.items), want)
 			}
 		}
-		if n := s.Count.Tasks.Load(); n != 4 {
-			t.Errorf("%d tasks are counted", n)
-		}
+		proof.Same(t, s.Count.Tasks.Load(), 4, "tasks are counted")
 		stop()
 		synctest.Wait()
-		if !errors.Is(done, context.Canceled) {
-			t.Errorf("reading ended with %v", done)
-		}
+		proof.Is(t, done, context.Canceled, "reading ended with")
 	})
 }
 

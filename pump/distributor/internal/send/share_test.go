@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/distributor/internal/pack"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
@@ -190,9 +191,7 @@ func TestRoomWakesEachLaneThatWaitsForIt(t *testing.T) {
 			}
 			c.free()
 			synctest.Wait()
-			if n := passed.Load(); n != 3 {
-				t.Errorf("%s: %d of 3 lanes go on", c.name, n)
-			}
+			proof.Same(t, passed.Load(), 3, c.name, "lanes go on")
 		}
 		end(nil)
 	})

@@ -65,9 +65,7 @@ func TestWhatWaitsInASinkEndsWithItsDistribution(t *testing.T) {
 		if n, _ := s.queued(); n > 0 || s.workers > 0 {
 			t.Errorf("%d messages wait for %d workers", n, s.workers)
 		}
-		if err := p.Send(envelope(600)); !errors.Is(err, over) {
-			t.Errorf("a message that is sent after that: %v", err)
-		}
+		proof.Is(t, p.Send(envelope(600)), over, "a message that is sent after that")
 		if !p.memory.TryAcquire(memoryBudget) {
 			t.Error("not all memory is given back")
 		}
