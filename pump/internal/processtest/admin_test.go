@@ -125,8 +125,7 @@ func TestAPortThatIsTakenIsAnError(t *testing.T) {
 			t.Errorf("--admin %s: exit status %d: %s", flag, code, q.log.String())
 		}
 	}
-	p.signal(syscall.SIGTERM)
-	p.succeeds()
+	stop(p)
 }
 
 // gateRounds is how often a gate is opened at most until as many processes were told as are to be:
@@ -232,8 +231,7 @@ func TestWhatAKilledProcessorBeganIsFreeAfterTheInterval(t *testing.T) {
 		_, body := ask(t, address, "/state")
 		return len(done) == 2 && json.Unmarshal([]byte(body), &st) == nil && st.Done.Skipped > 0
 	})
-	next.signal(syscall.SIGTERM)
-	next.succeeds()
+	stop(next)
 	var s struct{ Handled, Skipped, Failed, Quarantined int64 }
 	next.summary(&s)
 	if handled := readDone(t, out); s.Handled != 2 || len(handled) != 2 || s.Skipped != 1 || s.Failed+s.Quarantined != 0 {

@@ -79,8 +79,7 @@ func TestRunWaitEndsWhenEveryTaskIsDone(t *testing.T) {
 	if code := unknown.wait(); code != 1 || unknown.out.String() != "" || !strings.Contains(unknown.log.String(), "there is no such run") {
 		t.Errorf("for a run that there is not: exit status %d, %s", code, unknown.out.String())
 	}
-	p.signal(syscall.SIGTERM)
-	p.succeeds()
+	stop(p)
 }
 
 func TestRunWaitSaysByItsStatusThatTasksAreInQuarantine(t *testing.T) {
@@ -93,8 +92,7 @@ func TestRunWaitSaysByItsStatusThatTasksAreInQuarantine(t *testing.T) {
 	if !strings.Contains(d.out.String(), "settled: 2 tasks done, 1 in quarantine") || !strings.Contains(d.log.String(), "1 task is in quarantine") {
 		t.Errorf("it printed\n%s\nand said\n%s", d.out.String(), d.log.String())
 	}
-	p.signal(syscall.SIGTERM)
-	p.succeeds()
+	stop(p)
 }
 
 // A message that is lost makes the run stuck; a repair puts its tasks again, and then it is done.
@@ -145,8 +143,7 @@ func TestAStuckRunIsRepaired(t *testing.T) {
 	if twice := requireEachOnceNamed(t, readDone(t, w.path("done.jsonl")), n); twice != 0 {
 		t.Errorf("%d tasks were handled twice", twice)
 	}
-	p.signal(syscall.SIGTERM)
-	p.succeeds()
+	stop(p)
 }
 
 // A signal ends the waiting and not the run.

@@ -98,8 +98,7 @@ func (ds distributors) otherFinishes(t *testing.T) (s sent) {
 	ds.other.says("msg=leading")
 	ds.other.until("its distribution is done", func() bool { return strings.Contains(ds.other.out.String(), "\n") })
 	ds.other.summary(&s)
-	ds.other.signal(syscall.SIGTERM)
-	ds.other.succeeds()
+	stop(ds.other)
 	return s
 }
 
@@ -185,8 +184,7 @@ func TestAChangedSourceIsRefused(t *testing.T) {
 	ds.other.until("a new run is done", func() bool {
 		return strings.Contains(ds.other.out.String(), fmt.Sprintf(`"tasks":%d`, n+1))
 	})
-	ds.other.signal(syscall.SIGTERM)
-	ds.other.succeeds()
+	stop(ds.other)
 }
 
 // TestStoppingGivesBackWhatWasNotStarted: another processor has it at once,
@@ -200,8 +198,7 @@ func TestStoppingGivesBackWhatWasNotStarted(t *testing.T) {
 	mark := w.path("mark")
 	first := start(t, "processor", "run", "--config", w.config, "--exec", hangingChild(mark), "--children", "2", "--visibility", "1h", "--grace", "200ms")
 	first.until("its children have tasks", func() bool { return exists(mark) })
-	first.signal(syscall.SIGTERM)
-	first.succeeds()
+	stop(first)
 
 	out := w.path("done.jsonl")
 	start(t, "processor", "run", "--config", w.config, "--out", out, "--until-idle", "1s").succeeds()

@@ -137,8 +137,7 @@ func Test32ChildrenThatHangAreLeftWithinTheGrace(t *testing.T) {
 		all, err := os.ReadDir(begun)
 		return err == nil && len(all) == 32
 	})
-	p.signal(syscall.SIGTERM)
-	p.succeeds()
+	stop(p)
 	requireEachOnceNamed(t, w.left(), n)
 }
 

@@ -6,7 +6,6 @@ import (
 	"hash/crc32"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -79,8 +78,7 @@ func TestAnOlderVersionLeavesWhatANewerOneWrote(t *testing.T) {
 				}
 			} else {
 				time.Sleep(5 * time.Second)
-				p.signal(syscall.SIGTERM)
-				p.succeeds()
+				stop(p)
 			}
 			if n := b.sim.Stats().Count("", "") - before; n > 1500 {
 				t.Errorf("%d requests in five seconds", n)
@@ -171,8 +169,7 @@ func TestAnOlderVersionWorksOnWhatANewerOneUses(t *testing.T) {
 	start(t, "distributor", "workload", "set", "max-attempts=9", "--config", b.config).succeeds()
 	newer := start(t, "processor", "run", "--config", b.config, "--exec-each", "cat", "--results", "--per-key-concurrent", "1", "--max-rate", "20", "--beat", "500ms", "--lease", "3s")
 	newer.until("it has done some", func() bool { return b.results(s.Run) > 20 })
-	newer.signal(syscall.SIGTERM)
-	newer.succeeds()
+	stop(newer)
 	had := b.results(s.Run)
 	b.processor("--until-idle", "2s").succeeds()
 	proof.Same(t, requireEachOnceNamed(t, b.didOf(s.Run), tasks-had), 0, "tasks were done twice")

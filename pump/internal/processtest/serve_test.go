@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -155,8 +154,7 @@ func TestFaultsChangeWhileTheSimulatorServes(t *testing.T) {
 	if err := put(two); err != nil {
 		t.Errorf("the other account, after a reset: %v", err)
 	}
-	s.p.signal(syscall.SIGTERM)
-	s.p.succeeds()
+	stop(s.p)
 }
 
 // TestAzuritesAccountIsServed: what knows Azurite's account reaches the simulator.

@@ -158,8 +158,7 @@ func TestASignalHasTheConfigurationReadAgain(t *testing.T) {
 		return m.heard("READY=1") == 3 && m.heard("RELOADING=1") == 2 && m.heard("MONOTONIC_USEC=") == 2
 	})
 	p.until("the account can be added", func() bool { return start(t, "distributor", add...).wait() == 0 })
-	p.signal(syscall.SIGTERM)
-	p.succeeds()
+	stop(p)
 }
 
 // TestResultsAreRotated by a rename and a signal.
@@ -186,8 +185,7 @@ func TestResultsAreRotated(t *testing.T) {
 	send()
 	p.until("the tasks are done again", func() bool { return lines("done.jsonl") == 100 })
 	proof.Same(t, lines("done.jsonl.1"), 100, "lines in the file before")
-	p.signal(syscall.SIGTERM)
-	p.succeeds()
+	stop(p)
 }
 
 // TestAMachineThatEndsIsLeftInTime: its processor hands its segments over within 10 s, although a

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -146,8 +145,7 @@ func TestAnAccountThatRefusesTheKeyIsNamedAndGoneRound(t *testing.T) {
 	out := w.path("done.jsonl")
 	p := start(t, "processor", "run", "--config", config, "--out", out)
 	p.until("all are done", func() bool { return len(readWhole(out)) >= n })
-	p.signal(syscall.SIGTERM)
-	p.succeeds()
+	stop(p)
 	requireEachOnceNamed(t, readDone(t, out), n)
 	// With no account left that takes the key nothing is begun.
 	fails(t, 1, []string{"account1", "403"}, "distributor", "run", "--config",
@@ -214,8 +212,7 @@ func TestAnAccountThatLosesItsRightsDoesNotStopTheOthers(t *testing.T) {
 	p.until("the other account's tasks are done", func() bool { return len(readWhole(out)) > 0 })
 	refused.Remove()
 	p.until("all are done", func() bool { return len(readWhole(out)) >= n })
-	p.signal(syscall.SIGTERM)
-	p.succeeds()
+	stop(p)
 	handled := readDone(t, out)
 	requireEachOnceNamed(t, handled, n)
 	for _, d := range handled {
@@ -258,8 +255,7 @@ func TestAQueueThatIsGoneIsNamed(t *testing.T) {
 	p := start(t, "processor", "run", "--config", w.config, "--out", out)
 	p.says("account2/test-00")
 	p.until("the other queue's tasks are done", func() bool { return len(readWhole(out)) > 0 })
-	p.signal(syscall.SIGTERM)
-	p.succeeds()
+	stop(p)
 }
 
 // TestAFullDiskSettlesNothing: a limit on the size of a file stands for the
@@ -399,8 +395,7 @@ func TestAnEndpointThatIsDownCostsNoAttempt(t *testing.T) {
 	start(t, "distributor", "run", "--config", w.config, "--input", w.path("tasks.jsonl")).succeeds()
 	p := start(t, "processor", "run", "--config", w.config, "--http", "http://no-such-host.invalid/", "--grace", "10m")
 	p.says("the endpoint cannot be reached")
-	p.signal(syscall.SIGTERM)
-	p.succeeds()
+	stop(p)
 	p = start(t, "processor", "run", "--config", w.config, "--exec-each", `sh -c 'echo "attempt $QUEUEPUMP_TASK_ATTEMPT" >&2; exit 65'`, "--until-idle", "3s")
 	p.succeeds()
 	last := p.log.String()
