@@ -164,9 +164,7 @@ func TestARunningClaimIsGoodForTheLongerInterval(t *testing.T) {
 }
 
 func TestAnAnswerThatComesAfterTheIntervalGrantsNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := testkit.NewServer()
-		client := server.Client("me")
+	testkit.OnServer(t, "me", func(t *testing.T, server *testkit.Server, client *testkit.Client) {
 		c := claimsOf(client, "me", time.Second)
 		r, _ := claimRowOf(client, "city", []byte("Bern"))
 		client.SetFault(testkit.FaultOn("write", r.Key, 1, testkit.Fault{Delayed: 2 * time.Second}))
@@ -178,9 +176,7 @@ func TestAnAnswerThatComesAfterTheIntervalGrantsNothing(t *testing.T) {
 }
 
 func TestAClaimOfUnknownOutcomeIsTheSameTasksOwn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := testkit.NewServer()
-		client := server.Client("a")
+	testkit.OnServer(t, "a", func(t *testing.T, server *testkit.Server, client *testkit.Client) {
 		a, b := claimsOf(client, "a", eightHours), claimsOf(server.Client("b"), "b", eightHours)
 		r, _ := claimRowOf(client, "city", []byte("Bern"))
 		client.SetFault(func(c testkit.Call) testkit.Fault {
@@ -209,9 +205,7 @@ func TestAClaimOfUnknownOutcomeIsTheSameTasksOwn(t *testing.T) {
 func TestASuccessThatCannotBeRecordedIsNotDoneAgain(t *testing.T) {
 	for name, failed := range map[string]bool{"success": false, "failure": true} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				server := testkit.NewServer()
-				client := server.Client("a")
+			testkit.OnServer(t, "a", func(t *testing.T, server *testkit.Server, client *testkit.Client) {
 				a := claimsOf(client, "a", eightHours)
 				claim := mustClaim(t, a, "Bern", taskN(1), Granted, 0)
 				client.SetFault(func(testkit.Call) testkit.Fault { return testkit.LostRequest })
@@ -238,9 +232,7 @@ func TestASuccessThatCannotBeRecordedIsNotDoneAgain(t *testing.T) {
 // TestASuccessThatIsNeverRecordedIsForgottenInTime: a process that lives for a year
 // does not remember every claim that went wrong.
 func TestASuccessThatIsNeverRecordedIsForgottenInTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := testkit.NewServer()
-		client := server.Client("a")
+	testkit.OnServer(t, "a", func(t *testing.T, server *testkit.Server, client *testkit.Client) {
 		a := claimsOf(client, "a", eightHours)
 		inHand := func() int { a.hands.mu.Lock(); defer a.hands.mu.Unlock(); return len(a.hands.rows) }
 		claim := mustClaim(t, a, "Bern", taskN(1), Granted, 0)
@@ -264,9 +256,7 @@ func TestASuccessThatIsNeverRecordedIsForgottenInTime(t *testing.T) {
 }
 
 func TestDoneMayBeMadeAgainAndFindItsOwn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := testkit.NewServer()
-		client := server.Client("a")
+	testkit.OnServer(t, "a", func(t *testing.T, server *testkit.Server, client *testkit.Client) {
 		a := claimsOf(client, "a", eightHours)
 		claim := mustClaim(t, a, "Bern", taskN(1), Granted, 0)
 		r, _ := claimRowOf(client, "city", []byte("Bern"))
@@ -357,9 +347,7 @@ func TestADamagedClaimIsNamedAndLeftAsItIs(t *testing.T) {
 		"running and not": func(p map[string]any) { p["Running"], p["Took"] = true, int64(5) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				server := testkit.NewServer()
-				client := server.Client("a")
+			testkit.OnServer(t, "a", func(t *testing.T, server *testkit.Server, client *testkit.Client) {
 				r, _ := claimRowOf(client, "city", []byte("Bern"))
 				props := good()
 				damage(props)

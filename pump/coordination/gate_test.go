@@ -122,9 +122,7 @@ func TestFiftyStartWithinAPollOrAtOnceWhenTold(t *testing.T) {
 func TestWaitLooksEveryTwoAndAHalfSecondsWhateverTheTableDoes(t *testing.T) {
 	for name, f := range map[string]testkit.Fault{"fine": {}, "lost": testkit.LostRequest, "hanging": {Hang: true}, "throttled": {Fail: true, Code: storage.Throttled}, "being deleted": {Fail: true, Code: storage.Missing}} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				server := testkit.NewServer()
-				client := server.Client("me")
+			testkit.OnServer(t, "me", func(t *testing.T, server *testkit.Server, client *testkit.Client) {
 				var log bytes.Buffer
 				g := NewGate(client, "city", "start")
 				g.Log = slog.New(slog.NewTextHandler(&log, nil))
@@ -164,9 +162,7 @@ func TestWaitLooksEveryTwoAndAHalfSecondsWhateverTheTableDoes(t *testing.T) {
 }
 
 func TestHostileHintsMakeFewRequestsAndDoNotHinderARelease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := testkit.NewServer()
-		client := server.Client("me")
+	testkit.OnServer(t, "me", func(t *testing.T, server *testkit.Server, client *testkit.Client) {
 		look := make(chan struct{}, 1)
 		ctx, stop := context.WithCancel(t.Context())
 		var hostile sync.WaitGroup
@@ -201,9 +197,7 @@ func TestHostileHintsMakeFewRequestsAndDoNotHinderARelease(t *testing.T) {
 }
 
 func TestAClosedChannelOfHintsIsNoHint(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := testkit.NewServer()
-		client := server.Client("me")
+	testkit.OnServer(t, "me", func(t *testing.T, server *testkit.Server, client *testkit.Client) {
 		look := make(chan struct{})
 		close(look)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -216,9 +210,7 @@ func TestAClosedChannelOfHintsIsNoHint(t *testing.T) {
 }
 
 func TestWhatNobodyWouldWaitForIsReported(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := testkit.NewServer()
-		client := server.Client("me")
+	testkit.OnServer(t, "me", func(t *testing.T, server *testkit.Server, client *testkit.Client) {
 		g := NewGate(client, "city", "start")
 		client.SetFault(testkit.FaultOn("read", gateKey, 1, testkit.Fault{Fail: true, Code: storage.Auth}))
 		if err := g.Wait(t.Context(), nil); !storage.Is(err, storage.Auth) {

@@ -28,9 +28,7 @@ func TestADeadLeadersRunAndCheckpointAreHandedToTheNext(t *testing.T) {
 		"after it saved very much": {true, strings.Repeat("0123456789", 20_000), &Resume{Run: testkit.RunID(7), Checkpoint: bytes.Repeat([]byte("0123456789"), 20_000)}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				server := testkit.NewServer()
-				dying := server.Client("a")
+			testkit.OnServer(t, "a", func(t *testing.T, server *testkit.Server, dying *testkit.Client) {
 				b := candidate(server.Client("b"), "b")
 				term := standFor(t, candidate(dying, "a"), time.Second)
 				if c.begin {
@@ -74,9 +72,7 @@ func TestAZombieCannotSaveAndKnowsIt(t *testing.T) {
 		"suspended with its clock": true,
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				server := testkit.NewServer()
-				sleeper := server.Client("a")
+			testkit.OnServer(t, "a", func(t *testing.T, server *testkit.Server, sleeper *testkit.Client) {
 				zombie := standFor(t, candidate(sleeper, "a"), time.Second)
 				must(t, zombie.Begin(t.Context(), testkit.RunID(1)))
 				mustSave(t, zombie, "mine")
@@ -215,9 +211,7 @@ func TestAnObserverWithShorterTimesGivesTheLeaderItsOwn(t *testing.T) {
 }
 
 func TestAnEarlierProcessOfTheSameNameIsNotTakenForOneself(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := testkit.NewServer()
-		killed := server.Client("a")
+	testkit.OnServer(t, "a", func(t *testing.T, server *testkit.Server, killed *testkit.Client) {
 		old := standFor(t, candidate(killed, "a"), time.Second)
 		killed.Dies()
 		began := time.Now()

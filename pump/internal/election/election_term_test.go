@@ -15,9 +15,7 @@ import (
 )
 
 func TestALeaderWhoseTrustEndedWritesNothingMoreEvenIfNobodyTookOver(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := testkit.NewServer()
-		client := server.Client("a")
+	testkit.OnServer(t, "a", func(t *testing.T, server *testkit.Server, client *testkit.Client) {
 		term := standFor(t, candidate(client, "a"), time.Second)
 		// As after a stop: the time is over, and the alarm has not rung yet.
 		term.alarm.Stop()
@@ -33,9 +31,7 @@ func TestALeaderWhoseTrustEndedWritesNothingMoreEvenIfNobodyTookOver(t *testing.
 }
 
 func TestFinishWithTheTermsOwnContextStillWaitsForTheAnswer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := testkit.NewServer()
-		client := server.Client("a")
+	testkit.OnServer(t, "a", func(t *testing.T, server *testkit.Server, client *testkit.Client) {
 		term := standFor(t, candidate(client, "a"), time.Second)
 		ctx, cancel := context.WithTimeout(term.Context(), time.Minute)
 		defer cancel()
@@ -56,9 +52,7 @@ func TestFinishWithTheTermsOwnContextStillWaitsForTheAnswer(t *testing.T) {
 }
 
 func TestABeatAnsweredAfterTrustEndedDoesNotRestoreIt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := testkit.NewServer()
-		client := server.Client("a")
+	testkit.OnServer(t, "a", func(t *testing.T, server *testkit.Server, client *testkit.Client) {
 		e := candidate(client, "a")
 		term := standFor(t, e, time.Second)
 		must(t, term.Begin(t.Context(), testkit.RunID(3)))
@@ -90,9 +84,7 @@ func TestAbandonHandsOverAtOnce(t *testing.T) {
 		fault testkit.Fault
 	}{"in mid-run": {true, testkit.Fault{}}, "before a run": {false, testkit.Fault{}}, "answer lost": {true, testkit.LostAnswer}, "request lost": {true, testkit.LostRequest}} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				server := testkit.NewServer()
-				client := server.Client("a")
+			testkit.OnServer(t, "a", func(t *testing.T, server *testkit.Server, client *testkit.Client) {
 				term := standFor(t, candidate(client, "a"), time.Second)
 				if c.begin {
 					must(t, term.Begin(t.Context(), testkit.RunID(1)))
@@ -133,9 +125,7 @@ func TestAbandonThatCannotBeWrittenEndsTheTermWithItsContext(t *testing.T) {
 func TestFinishIsAmbiguousSafeAndMayBeCalledAgain(t *testing.T) {
 	for name, f := range map[string]testkit.Fault{"nothing lost": {}, "answer lost": testkit.LostAnswer, "request lost": testkit.LostRequest, "late": testkit.LandsLate(20 * time.Millisecond)} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				server := testkit.NewServer()
-				client := server.Client("a")
+			testkit.OnServer(t, "a", func(t *testing.T, server *testkit.Server, client *testkit.Client) {
 				term := standFor(t, candidate(client, "a"), time.Second)
 				client.SetFault(testkit.FaultOn("write", electionKey, 2, f))
 				mustFinish(t, term)
@@ -159,9 +149,7 @@ func TestFinishIsAmbiguousSafeAndMayBeCalledAgain(t *testing.T) {
 }
 
 func TestACheckpointMayShrinkAndGrowAndMustFit(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := testkit.NewServer()
-		client := server.Client("a")
+	testkit.OnServer(t, "a", func(t *testing.T, server *testkit.Server, client *testkit.Client) {
 		e := candidate(client, "a")
 		term := standFor(t, e, time.Second)
 		if err := term.Begin(t.Context(), codec.RunID{}); err == nil {
@@ -193,9 +181,7 @@ func TestACheckpointMayShrinkAndGrowAndMustFit(t *testing.T) {
 }
 
 func TestASlowBeatDoesNotPutOffTheNext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := testkit.NewServer()
-		client := server.Client("a")
+	testkit.OnServer(t, "a", func(t *testing.T, server *testkit.Server, client *testkit.Client) {
 		client.SetLatency(func(testkit.Call) time.Duration { return 4 * time.Second })
 		term := standFor(t, candidate(client, "a"), 10*time.Second)
 		time.Sleep(time.Minute)

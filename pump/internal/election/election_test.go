@@ -155,9 +155,7 @@ func TestExactlyOneOfManyRunsEachDistribution(t *testing.T) {
 func TestAWinWhoseAnswerWasLostIsRecognised(t *testing.T) {
 	for name, f := range map[string]testkit.Fault{"answer lost": testkit.LostAnswer, "throttled": {Fail: true, Act: true, Code: storage.Throttled}, "no answer": {Hang: true, Act: true}, "late": testkit.LandsLate(15 * time.Millisecond)} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				server := testkit.NewServer()
-				client := server.Client("a")
+			testkit.OnServer(t, "a", func(t *testing.T, server *testkit.Server, client *testkit.Client) {
 				client.SetFault(testkit.FaultOn("write", electionKey, 1, f))
 				began := time.Now()
 				term, _, err := candidate(client, "a").Try(t.Context())
@@ -197,9 +195,7 @@ func TestALossWhoseAnswerWasLostIsRecognised(t *testing.T) {
 }
 
 func TestAWinThatIsLearnedOfTooLateIsVoidAndClaimedAgainWithAnotherEpoch(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := testkit.NewServer()
-		client := server.Client("a")
+	testkit.OnServer(t, "a", func(t *testing.T, server *testkit.Server, client *testkit.Client) {
 		dark := time.Now().Add(18 * time.Second)
 		client.SetFault(func(c testkit.Call) testkit.Fault {
 			switch {
@@ -245,9 +241,7 @@ func TestOptionsThatCannotWorkAreReported(t *testing.T) {
 }
 
 func TestADamagedElectionRowElectsNobody(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := testkit.NewServer()
-		client := server.Client("a")
+	testkit.OnServer(t, "a", func(t *testing.T, server *testkit.Server, client *testkit.Client) {
 		e := candidate(client, "a")
 		mustFinish(t, standFor(t, e, time.Second))
 		for property, value := range map[string]any{"Phase": "resting", "Run": "run 7", "Epoch": int64(-1), "Lease": "long", row.FormatProperty: int64(9)} {

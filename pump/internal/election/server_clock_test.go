@@ -117,9 +117,7 @@ func TestACandidateThatStartsAnewKnowsHowMuchOfThePeriodIsLeft(t *testing.T) {
 }
 
 func TestTheServersClockIsOnlyLearnedFromAnAcknowledgedWrite(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := testkit.NewServer()
-		client := server.Client("a")
+	testkit.OnServer(t, "a", func(t *testing.T, server *testkit.Server, client *testkit.Client) {
 		e := candidate(client, "a")
 		mustFinish(t, standFor(t, e, time.Second))
 		// The clock row exists from an hour ago. A lost write must not let it speak.

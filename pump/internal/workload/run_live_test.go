@@ -99,9 +99,7 @@ func TestWhatLivesIsListedWithEachChangeAndNoLonger(t *testing.T) {
 }
 
 func TestABeatTellsWhetherTheRunMayGoOn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := testkit.NewServer()
-		client := server.Client("me")
+	testkit.OnServer(t, "me", func(t *testing.T, server *testkit.Server, client *testkit.Client) {
 		runs, others := NewRuns(client, "city"), NewRuns(server.Client("other"), "city")
 		id := testkit.RunID(1)
 		must(t, runs.Create(t.Context(), Run{ID: id, Beat: time.Second}))
@@ -149,9 +147,7 @@ func TestAClosedRunWithARestIsStoredAsSealed(t *testing.T) {
 func TestARunAndItsRowAmongThoseThatLiveChangeTogether(t *testing.T) {
 	for name, f := range map[string]testkit.Fault{"answers lost": testkit.LostAnswer, "requests lost": testkit.LostRequest, "late": testkit.LandsLate(30 * time.Millisecond)} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				server := testkit.NewServer()
-				client := server.Client("me")
+			testkit.OnServer(t, "me", func(t *testing.T, server *testkit.Server, client *testkit.Client) {
 				client.SetFault(func(this testkit.Call) testkit.Fault {
 					if this.Op == "write" && this.N%2 == 1 {
 						return f

@@ -62,9 +62,7 @@ func TestARunGoesFromOpenToSealedOrBroken(t *testing.T) {
 func TestEachCallOfARunMayBeMadeAgainAndMayBeAmbiguous(t *testing.T) {
 	for name, c := range map[string]testkit.Fault{"nothing lost": {}, "answers lost": testkit.LostAnswer, "requests lost": testkit.LostRequest, "late": testkit.LandsLate(30 * time.Millisecond)} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				server := testkit.NewServer()
-				client := server.Client("me")
+			testkit.OnServer(t, "me", func(t *testing.T, server *testkit.Server, client *testkit.Client) {
 				client.SetFault(func(this testkit.Call) testkit.Fault {
 					if this.Op == "write" && this.N%2 == 1 { // the first attempt of each
 						return c
@@ -212,9 +210,7 @@ func TestADamagedRunRowIsAnError(t *testing.T) {
 }
 
 func TestRunsAreListedNewestFirst(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := testkit.NewServer()
-		client := server.Client("me")
+	testkit.OnServer(t, "me", func(t *testing.T, server *testkit.Server, client *testkit.Client) {
 		runs, others := NewRuns(client, "city"), NewRuns(client, "village")
 		var want []codec.RunID
 		for i := range byte(30) {

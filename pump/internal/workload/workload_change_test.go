@@ -63,9 +63,7 @@ func TestExtraAccountsOfAConfigurationAreNamedAndNotUsed(t *testing.T) {
 }
 
 func TestAChangeOfTheMapIsSeenByAllAndNoChangeWritesNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := testkit.NewServer()
-		client := server.Client("me")
+	testkit.OnServer(t, "me", func(t *testing.T, server *testkit.Server, client *testkit.Client) {
 		if _, err := ChangeMap(t.Context(), client, "city", withAccount("west")); !errors.Is(err, pump.ErrNoWorkload) {
 			t.Errorf("no workload: %v", err)
 		}
@@ -187,9 +185,7 @@ func TestOfManyChangesAtOnceEachIsAppliedOnceWhateverAnswersAreLost(t *testing.T
 }
 
 func TestAChangeThatCannotBeKnownIsAnAmbiguousError(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := testkit.NewServer()
-		client := server.Client("me")
+	testkit.OnServer(t, "me", func(t *testing.T, server *testkit.Server, client *testkit.Client) {
 		must(t, errOf(Ensure(t.Context(), client, citySpec())))
 		dark := false
 		client.SetFault(func(c testkit.Call) testkit.Fault {

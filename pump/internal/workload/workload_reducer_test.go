@@ -91,9 +91,7 @@ func TestAPinnedReducerCostsNoRequestAndIsNotDoneWithout(t *testing.T) {
 }
 
 func TestAReducerOfAWorkloadThatIsGoneIsNotPinned(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := testkit.NewServer()
-		client := server.Client("me")
+	testkit.OnServer(t, "me", func(t *testing.T, server *testkit.Server, client *testkit.Client) {
 		w, err := Ensure(t.Context(), client, citySpec())
 		must(t, err)
 		server.Mu.Lock()

@@ -235,9 +235,7 @@ func TestATableThatIsBeingDeletedIsWaitedFor(t *testing.T) {
 }
 
 func TestRefreshSeesANewMapAndItsAgeCountsFromTheRequest(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := testkit.NewServer()
-		client := server.Client("me")
+	testkit.OnServer(t, "me", func(t *testing.T, server *testkit.Server, client *testkit.Client) {
 		client.SetLatency(func(testkit.Call) time.Duration { return time.Second })
 		w, err := Ensure(t.Context(), client, citySpec())
 		must(t, err)
@@ -289,9 +287,7 @@ func TestRefreshSeesANewMapAndItsAgeCountsFromTheRequest(t *testing.T) {
 func TestADamagedWorkloadRowIsAnErrorAndNotOverwritten(t *testing.T) {
 	for property, value := range map[string]any{"Map": []byte("junk"), "Segments": int64(64), "Delivery": "sometimes", "Shared": "no"} {
 		t.Run(property, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				server := testkit.NewServer()
-				client := server.Client("me")
+			testkit.OnServer(t, "me", func(t *testing.T, server *testkit.Server, client *testkit.Client) {
 				must(t, proof.ErrOf(Ensure(t.Context(), client, citySpec())))
 				server.Rows["city/workload"].Properties[property] = value
 				if _, err := Ensure(t.Context(), client, citySpec()); !errors.Is(err, row.ErrCorrupt) || !strings.Contains(err.Error(), property) {
