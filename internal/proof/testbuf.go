@@ -3,6 +3,7 @@ package proof
 import (
 	"bytes"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 )
@@ -45,6 +46,14 @@ func Says(t tester, err error, words string, of ...any) {
 func Same[T comparable](t tester, got, want T, of ...any) {
 	t.Helper()
 	if got != want {
+		t.Errorf("%v: got %v, want %v", of, got, want)
+	}
+}
+
+// Alike is Same for lists.
+func Alike[T comparable](t tester, got, want []T, of ...any) {
+	t.Helper()
+	if !slices.Equal(got, want) {
 		t.Errorf("%v: got %v, want %v", of, got, want)
 	}
 }

@@ -132,9 +132,7 @@ func TestWhatADoctorHasLeftIsRemovedByTheNextOne(t *testing.T) {
 		}
 		time.Sleep(2 * time.Minute)
 		r := c.check()
-		if now := c.left(); !slices.Equal(now, others) {
-			t.Errorf("%q is left", now)
-		}
+		proof.Alike(t, c.left(), others, "is left")
 		of := byAccount(r)
 		proof.Same(t, of["accounta"].Removed+of["accountb"].Removed, 3, "it says that it has removed")
 	})

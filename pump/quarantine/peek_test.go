@@ -82,9 +82,7 @@ func TestPeekShowsWhatWaitsAndTakesNothing(t *testing.T) {
 			t.Helper()
 			lines, _ := peeked(t, w, f)
 			lines = slices.DeleteFunc(lines, func(s string) bool { return strings.Contains(s, " seen ") })
-			if !slices.Equal(lines, want) {
-				t.Errorf("%s: %q", name, lines)
-			}
+			proof.Alike(t, lines, want, name)
 		}
 		none("a key", quarantine.PeekFilter{Key: []byte("key")}, want[1], want[3])
 		none("a key of none", quarantine.PeekFilter{Key: []byte("other")})

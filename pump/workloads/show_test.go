@@ -76,9 +76,7 @@ func TestWorkloadShowNamesASecondWorkloadOverTheSameQueues(t *testing.T) {
 		if r := got.Rivals; len(r) != 2 || r[0].Account != "accountb" || !slices.Equal(r[0].SameQueues, same) || r[1].Account != "accountc" || len(r[1].SameQueues) != 0 {
 			t.Errorf("rivals %+v", r)
 		}
-		if !slices.Equal(got.Unseen, []string{"accountd"}) {
-			t.Errorf("not looked into: %q", got.Unseen)
-		}
+		proof.Alike(t, got.Unseen, []string{"accountd"}, "not looked into")
 	})
 }
 

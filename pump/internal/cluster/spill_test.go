@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -35,13 +34,9 @@ func TestSpillMarksOfManyAreMergedWhateverAnswersAreLost(t *testing.T) {
 			want[10+i] |= 1 << (1 + i%2)
 		}
 		want[63] = 1<<1 | 1<<2
-		if got := c.load().Spills; !slices.Equal(got, want) {
-			t.Errorf("marks %v, want %v", got, want)
-		}
+		proof.Alike(t, c.load().Spills, want, "marks")
 		time.Sleep(10 * time.Second)
-		if got := members[0].View().Spills; !slices.Equal(got, want) {
-			t.Errorf("a member sees %v", got)
-		}
+		proof.Alike(t, members[0].View().Spills, want, "a member sees")
 		for i := range uint32(64) {
 			for choice := 1; choice <= 2; choice++ {
 				must(t, members[i%5].ClearSpill(t.Context(), []uint32{i}, choice))

@@ -72,9 +72,7 @@ func distribute(t *testing.T, table storage.Table, shards, segments int) {
 	check(err)
 	loaded, err := workload.Load(ctx, table, "city")
 	check(err)
-	if !slices.Equal(w.Map.Loads(), loaded.Map.Loads()) {
-		t.Error("the map changed on its way")
-	}
+	proof.Alike(t, w.Map.Loads(), loaded.Map.Loads(), "the map changed on its way")
 	e := candidate(table, "a")
 	term := standFor(t, e, 30*time.Second)
 	runs := workload.NewRuns(table, "city")

@@ -226,9 +226,7 @@ func TestTheTrialOfAccountsFindsHowAzuriteDiffers(t *testing.T) {
 		"future-date", "gets", "key-too-long", "old-date", "queue-name-free", "superseded-receipt", "table-name-free",
 		"top-over-1000", "top-zero", "ttl", "update-parameters", "versions", "wire",
 	}
-	if got := r.different(); !slices.Equal(got, want) {
-		t.Errorf("different: %v, want %v", got, want)
-	}
+	proof.Alike(t, r.different(), want, "different")
 	known := map[string]bool{}
 	for _, d := range storagetest.AzuriteDifferences {
 		known[d.Case] = true

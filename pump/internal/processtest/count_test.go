@@ -70,18 +70,12 @@ func TestCountsAndSumsAreThoseOfTheTasksAndCauseIsGivenForTheRest(t *testing.T) 
 	first.succeeds()
 
 	want := []counted{{"7", 50, "450359962737049650"}, {"Malmö", 50, "-50000"}, {"Oslo", 100, "117.5"}}
-	if got := w.state(); !slices.Equal(got, want) {
-		t.Errorf("state: %v, want %v", got, want)
-	}
-	if got := w.state("--key", "Oslo"); !slices.Equal(got, want[2:]) {
-		t.Errorf("one key: %v", got)
-	}
+	proof.Alike(t, w.state(), want, "state")
+	proof.Alike(t, w.state("--key", "Oslo"), want[2:], "one key")
 	if got := w.state("--key", "Rome"); len(got) != 0 {
 		t.Errorf("a key that nothing was counted by: %v", got)
 	}
-	if got := w.state("--top", "2"); !slices.Equal(got, []counted{want[2], want[0]}) {
-		t.Errorf("the two with most: %v", got)
-	}
+	proof.Alike(t, w.state("--top", "2"), []counted{want[2], want[0]}, "the two with most")
 	table := start(t, "distributor", "counts", "--config", w.config)
 	table.succeeds()
 	if got := table.out.String(); !strings.Contains(got, "100                117.5  Oslo\n") || !strings.HasSuffix(got, "3 keys, 200 tasks\n") {
@@ -90,9 +84,7 @@ func TestCountsAndSumsAreThoseOfTheTasksAndCauseIsGivenForTheRest(t *testing.T) 
 
 	again := processor(counts...) // what is counted is no reason to count it again
 	again.succeeds()
-	if got := w.state(); !slices.Equal(got, want) {
-		t.Errorf("state after another processor: %v", got)
-	}
+	proof.Alike(t, w.state(), want, "state after another processor")
 	for _, other := range [][]string{{"--count-by", "shop.city"}, {"--count-by", "id", "--sum", "price"}, {"--discard"}, {"--exec", "cat"}} {
 		p := processor(other...)
 		if code := p.wait(); code != 2 || !strings.Contains(p.log.String(), "count/1 by shop.city sum price") {
