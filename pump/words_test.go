@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 // What the errors of the front door say.
@@ -27,9 +29,7 @@ func TestErrorsSayWhatIsWrongAndWhatToDo(t *testing.T) {
 			t.Errorf("%q, want %q", err, want)
 		}
 	}
-	if !errors.Is(&ConfigError{Err: cause}, cause) {
-		t.Error("the cause is lost")
-	}
+	proof.Is(t, &ConfigError{Err: cause}, cause, "the cause is lost")
 	if text := lackText(make([]SegmentLack, 10)); strings.Count(text, "0 of segment 0, ") != 8 || !strings.HasSuffix(text, "and those of 2 more segments") {
 		t.Error(text)
 	}
@@ -49,7 +49,5 @@ func TestAWaitingEndsWithItsTimeoutOrNever(t *testing.T) {
 }
 
 func TestRequestsAreSummedOverAccountsAndOperations(t *testing.T) {
-	if n := (Requests{"a": {"get": 1, "put": 2}, "b": {"get": 4}}).Total(); n != 7 {
-		t.Error(n)
-	}
+	proof.Same(t, (Requests{"a": {"get": 1, "put": 2}, "b": {"get": 4}}).Total(), 7)
 }

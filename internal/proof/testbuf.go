@@ -2,17 +2,21 @@ package proof
 
 import (
 	"bytes"
+	"errors"
+	"slices"
+	"strings"
 	"sync"
 )
 
-// ender is a *testing.T, *testing.B, *testing.F or *rapid.T.
-type ender interface {
+// tester is a *testing.T, *testing.B, *testing.F or *rapid.T.
+type tester interface {
 	Helper()
 	Fatal(args ...any)
+	Errorf(format string, args ...any)
 }
 
 // Must ends the test with an error.
-func Must(t ender, err error) {
+func Must(t tester, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -21,6 +25,38 @@ func Must(t ender, err error) {
 
 // ErrOf is the error of a call whose result a test does not need.
 func ErrOf[T any](_ T, err error) error { return err }
+
+// Is reports an error that is not the one that is wanted; of says of what.
+func Is(t tester, err, want error, of ...any) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Errorf("%v: got %v, want %v", of, err, want)
+	}
+}
+
+// Says reports an error that does not say some words, and that there is none; of says of what.
+func Says(t tester, err error, words string, of ...any) {
+	t.Helper()
+	if err == nil || !strings.Contains(err.Error(), words) {
+		t.Errorf("%v: got %v, want it to say %q", of, err, words)
+	}
+}
+
+// Same reports what is not as it is wanted; of says of what.
+func Same[T comparable](t tester, got, want T, of ...any) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%v: got %v, want %v", of, got, want)
+	}
+}
+
+// Alike is Same for lists.
+func Alike[T comparable](t tester, got, want []T, of ...any) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("%v: got %v, want %v", of, got, want)
+	}
+}
 
 // Buffer holds what was written to it. Several goroutines may write and read it at
 // once. The zero value is empty and ready; it must not be copied.

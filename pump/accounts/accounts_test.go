@@ -57,9 +57,7 @@ func TestAnAccountGoesThroughItsStatesAndEachCommandMayBeMadeAgain(t *testing.T)
 		}
 		add(true)
 		add(false)
-		if got := states(w); got != "a active 2, b active 2, c active 2" {
-			t.Error(got)
-		}
+		proof.Same(t, states(w), "a active 2, b active 2, c active 2")
 		loads := mapNow(w).Loads()
 		if slices.Max(loads)-slices.Min(loads) > 1 {
 			t.Errorf("loads %v", loads)
@@ -74,9 +72,7 @@ func TestAnAccountGoesThroughItsStatesAndEachCommandMayBeMadeAgain(t *testing.T)
 			}
 		}
 		add(true) // a draining one becomes active again
-		if _, err := accounts.Drain(ctx, cfg, "accountc"); err != nil {
-			t.Fatal(err)
-		}
+		proof.Must(t, proof.ErrOf(accounts.Drain(ctx, cfg, "accountc")))
 		testworld.Refused(t, proof.ErrOf(accounts.Remove(ctx, cfg, "accountc", accounts.RemoveOptions{})), "not been draining for long enough")
 		time.Sleep(queues.RemoveAfter)
 		for i := range 2 {
@@ -85,9 +81,7 @@ func TestAnAccountGoesThroughItsStatesAndEachCommandMayBeMadeAgain(t *testing.T)
 				t.Fatalf("%+v, %v", c, err)
 			}
 		}
-		if got := states(w); got != "a active 2, b active 2, c unused 2" {
-			t.Error(got)
-		}
+		proof.Same(t, states(w), "a active 2, b active 2, c unused 2")
 		testworld.Refused(t, proof.ErrOf(accounts.Drain(ctx, cfg, "accountc")), "does not use it")
 		add(true)
 	})
@@ -96,13 +90,9 @@ func TestAnAccountGoesThroughItsStatesAndEachCommandMayBeMadeAgain(t *testing.T)
 func TestARemovalThatWaitsGoesOnWhenTheAccountIsEmptyAndTellsWhatItWaitsFor(t *testing.T) {
 	testworld.InThree(t, func(t *testing.T, w *testworld.World) {
 		ctx, cfg := t.Context(), w.Operator()
-		if _, err := accounts.Add(ctx, cfg, "accountc"); err != nil {
-			t.Fatal(err)
-		}
+		proof.Must(t, proof.ErrOf(accounts.Add(ctx, cfg, "accountc")))
 		w.PutText("accountc", "town-00", []byte("a"))
-		if _, err := accounts.Drain(ctx, cfg, "accountc"); err != nil {
-			t.Fatal(err)
-		}
+		proof.Must(t, proof.ErrOf(accounts.Drain(ctx, cfg, "accountc")))
 		begun := time.Now()
 		var wg sync.WaitGroup
 		wg.Go(func() {
@@ -123,14 +113,10 @@ func TestARemovalThatWaitsGoesOnWhenTheAccountIsEmptyAndTellsWhatItWaitsFor(t *t
 			t.Errorf("%d reports from %+v to %+v", len(seen), first, last)
 		}
 		// One that is told to stop says so.
-		if _, err := accounts.Drain(ctx, cfg, "accountb"); err != nil {
-			t.Fatal(err)
-		}
+		proof.Must(t, proof.ErrOf(accounts.Drain(ctx, cfg, "accountb")))
 		short, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
-		if _, err := accounts.Remove(short, cfg, "accountb", accounts.RemoveOptions{Wait: true}); !errors.Is(err, context.DeadlineExceeded) {
-			t.Error(err)
-		}
+		proof.Is(t, proof.ErrOf(accounts.Remove(short, cfg, "accountb", accounts.RemoveOptions{Wait: true})), context.DeadlineExceeded)
 	})
 }
 
@@ -142,9 +128,7 @@ func TestTheControlAccountAndTheLastActiveOneAreKept(t *testing.T) {
 			t.Fatal(err)
 		}
 		testworld.Refused(t, proof.ErrOf(accounts.Drain(ctx, cfg, "accountb")), "the only active account")
-		if got := states(w); got != "a draining 2, b active 2, c unused 2" {
-			t.Error(got)
-		}
+		proof.Same(t, states(w), "a draining 2, b active 2, c unused 2")
 	})
 }
 
@@ -175,9 +159,7 @@ func TestANameThatIsNowhereIsAMistakeOfTheConfiguration(t *testing.T) {
 		if len(uses) != 3 || !strings.Contains(fmt.Sprint(err), "set its queues: 2") {
 			t.Errorf("%+v, %v", uses, err)
 		}
-		if got := states(w); got != "a active 2, b active 2, c unused 2" {
-			t.Error(got)
-		}
+		proof.Same(t, states(w), "a active 2, b active 2, c unused 2")
 	})
 }
 
@@ -192,9 +174,7 @@ func TestAnAccountThatALiveMemberDoesNotKnowIsNotAdded(t *testing.T) {
 		if strings.Contains(e.Problem, "knows") {
 			t.Error(e)
 		}
-		if got := states(w); got != "a active 2, b active 2, c unused 2" {
-			t.Error(got)
-		}
+		proof.Same(t, states(w), "a active 2, b active 2, c unused 2")
 		old.Leave(t.Context())
 		if c, err := accounts.Add(t.Context(), w.Operator(), "accountc"); err != nil || !c.Changed {
 			t.Errorf("%+v, %v", c, err)
@@ -263,24 +243,18 @@ func TestAnAccountIsChangedOnceWhateverAnswersAreLost(t *testing.T) {
 func TestARemovalOfAnAccountThatIsInUseAgainIsRefused(t *testing.T) {
 	testworld.InThree(t, func(t *testing.T, w *testworld.World) {
 		ctx, cfg := t.Context(), w.Operator()
-		if _, err := accounts.Drain(ctx, cfg, "accountb"); err != nil {
-			t.Fatal(err)
-		}
+		proof.Must(t, proof.ErrOf(accounts.Drain(ctx, cfg, "accountb")))
 		time.Sleep(queues.RemoveAfter)
 		w.Sim.Inject(azsim.Rule{Instance: "operator", Account: "accountb", Operations: []string{"GetQueueMetadata"}, Fault: azsim.DelayAfter, Delay: 2 * time.Second, First: 1})
 		var removed error
 		var done sync.WaitGroup
 		done.Go(func() { removed = proof.ErrOf(accounts.Remove(ctx, cfg, "accountb", accounts.RemoveOptions{})) })
 		time.Sleep(time.Second) // the map was read, and what is left is being counted
-		if _, err := accounts.Add(ctx, w.Operator(), "accountb"); err != nil {
-			t.Fatal(err)
-		}
+		proof.Must(t, proof.ErrOf(accounts.Add(ctx, w.Operator(), "accountb")))
 		done.Wait()
 		testworld.Refused(t, removed, "changed by somebody else")
 		synctest.Wait()
-		if got := states(w); got != "a active 2, b active 2, c unused 2" {
-			t.Error(got)
-		}
+		proof.Same(t, states(w), "a active 2, b active 2, c unused 2")
 	})
 }
 
@@ -318,9 +292,7 @@ func TestAnAccountIsNotRemovedWhenATaskIsQuarantinedWhileItIsCounted(t *testing.
 		ctx := t.Context()
 		proof.Must(t, w.Queue("accountb", "town-poison").Create(ctx))
 		w.PutText("accountb", "town-01", []byte("a task"))
-		if _, err := accounts.Drain(ctx, w.Operator(), "accountb"); err != nil {
-			t.Fatal(err)
-		}
+		proof.Must(t, proof.ErrOf(accounts.Drain(ctx, w.Operator(), "accountb")))
 		time.Sleep(queues.RemoveAfter)
 		quarantine := sync.OnceFunc(func() {
 			w.PutText("accountb", "town-poison", []byte("a task"))

@@ -59,19 +59,13 @@ func anchorIn(w *testworld.World, i int) string {
 // A removed account is as one that never took part: another workload of the name may be made in it.
 func TestARemovedAccountTakesPartInNothing(t *testing.T) {
 	madeOfTwo(t, func(t *testing.T, w *testworld.World, other func() error) {
-		if err := other(); err == nil || !strings.Contains(err.Error(), "of account accounta") {
-			t.Errorf("while it takes part: %v", err)
-		}
+		proof.Says(t, other(), "of account accounta", "while it takes part")
 		drained(w, "accountb")
 		if c, err := accounts.Remove(t.Context(), w.Operator(), "accountb", accounts.RemoveOptions{}); err != nil || !c.Changed {
 			t.Fatalf("%+v, %v", c, err)
 		}
-		if name := anchorIn(w, 1); name != "" {
-			t.Errorf("its anchor still names %s", name)
-		}
-		if name := anchorIn(w, 0); name != "accounta" {
-			t.Errorf("the anchor of the control account names %q", name)
-		}
+		proof.Same(t, anchorIn(w, 1), "", "its anchor still names")
+		proof.Same(t, anchorIn(w, 0), "accounta", "the anchor of the control account names")
 		if err := other(); err != nil {
 			t.Errorf("when it takes part in nothing: %v", err)
 		}
@@ -87,9 +81,7 @@ func TestAnAccountThatIsAddedTakesPartAgain(t *testing.T) {
 			if err != nil || !c.Changed || anchorIn(w, 1) != "accounta" {
 				t.Errorf("%+v, %v, its anchor names %q", c, err, anchorIn(w, 1))
 			}
-			if err := other(); err == nil || !strings.Contains(err.Error(), "of account accounta") {
-				t.Errorf("after it was added: %v", err)
-			}
+			proof.Says(t, other(), "of account accounta", "after it was added")
 		}
 		drained(w, "accountb")
 		proof.Must(t, proof.ErrOf(accounts.Remove(t.Context(), w.Operator(), "accountb", accounts.RemoveOptions{})))
@@ -125,9 +117,7 @@ func TestARemovalWhoseAnchorIsLeftIsFinishedByTheNext(t *testing.T) {
 					t.Errorf("%s: made again: %+v, %v, its anchor names %q", fault, c, err, anchorIn(w, 1))
 				}
 			}
-			if err := other(); err != nil {
-				t.Error(err)
-			}
+			proof.Must(t, other())
 		})
 	}
 	// An answer that is lost is asked for again.
@@ -190,15 +180,9 @@ func TestARemovalLeavesTheAnchorOfAnAccountThatIsAddedMeanwhile(t *testing.T) {
 		}
 		cfg := w.Operator()
 		cfg.Instance = "second"
-		if _, err := accounts.Add(context.WithoutCancel(t.Context()), cfg, "accountb"); err != nil {
-			t.Error(err)
-		}
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-		if err := other(); err == nil || !strings.Contains(err.Error(), "of account accounta") {
-			t.Errorf("it is added, and: %v", err)
-		}
+		proof.Must(t, proof.ErrOf(accounts.Add(context.WithoutCancel(t.Context()), cfg, "accountb")))
+		proof.Must(t, <-done)
+		proof.Says(t, other(), "of account accounta", "it is added, and")
 	})
 }
 
@@ -273,9 +257,7 @@ func TestAnAccountThatAnswersForAQueueIsNotGone(t *testing.T) {
 		if c, err := accounts.Remove(short, cfg, "accountb", accounts.RemoveOptions{Lost: true}); err == nil || c.Changed {
 			t.Errorf("%+v, %v", c, err)
 		}
-		if got := states(w); got != "a active 2, b draining 2, c unused 2" {
-			t.Error(got)
-		}
+		proof.Same(t, states(w), "a active 2, b draining 2, c unused 2")
 		began := time.Now()
 		if c, err := lost(w, "accountb"); err != nil || !c.Changed || time.Since(began) > time.Minute {
 			t.Errorf("%+v, %v after %v", c, err, time.Since(began))

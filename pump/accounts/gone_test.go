@@ -70,9 +70,7 @@ func losesAnAccount(w *testworld.World, gone func(*testworld.World, string) func
 	run := sent.Summary.Run
 	testworld.Refused(t, proof.ErrOf(lost(w, "accountc")), "not been draining for long enough: it may answer again for another")
 	time.Sleep(accounts.LostAfter)
-	if _, err := accounts.Remove(ctx, cfg, "accountc", accounts.RemoveOptions{}); err == nil || !strings.Contains(err.Error(), "could not be learned") {
-		t.Errorf("without --lost: %v", err)
-	}
+	proof.Says(t, proof.ErrOf(accounts.Remove(ctx, cfg, "accountc", accounts.RemoveOptions{})), "could not be learned", "without --lost")
 	change, err := lost(w, "accountc")
 	if err != nil || !change.Changed || change.State != accounts.Unused {
 		t.Fatalf("%+v, %v", change, err)

@@ -219,9 +219,7 @@ func TestClaimsAreSpreadOverPartitions(t *testing.T) {
 			t.Errorf("%s has %d of 1,600", partition, n)
 		}
 	}
-	if len(used) != workload.ClaimParts {
-		t.Errorf("%d partitions", len(used))
-	}
+	proof.Same(t, len(used), workload.ClaimParts, "partitions")
 }
 
 func TestAFewRequestsAKey(t *testing.T) {

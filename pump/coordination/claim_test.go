@@ -14,6 +14,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/testkit"
@@ -131,9 +132,7 @@ func TestALockOfADeadProcessIsTakenOverAfterTheIntervalAndNotBefore(t *testing.T
 					must(t, err)
 					if verdict == Granted {
 						mustClaim(t, claimsOf(testkit.OverTheWire(t, sim, "c"), "c", eightHours), "Bern", taskN(1), Busy, eightHours)
-						if err := abandoned.Done(t.Context(), false); !errors.Is(err, ErrClaimTaken) {
-							t.Errorf("the dead one ends it: %v", err)
-						}
+						proof.Is(t, abandoned.Done(t.Context(), false), ErrClaimTaken, "the dead one ends it")
 						mustEnd(t, claim, false)
 						break
 					}
@@ -165,9 +164,7 @@ func TestARunningClaimIsGoodForTheLongerInterval(t *testing.T) {
 }
 
 func TestAnAnswerThatComesAfterTheIntervalGrantsNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := testkit.NewServer()
-		client := server.Client("me")
+	testkit.OnServer(t, "me", func(t *testing.T, server *testkit.Server, client *testkit.Client) {
 		c := claimsOf(client, "me", time.Second)
 		r, _ := claimRowOf(client, "city", []byte("Bern"))
 		client.SetFault(testkit.FaultOn("write", r.Key, 1, testkit.Fault{Delayed: 2 * time.Second}))
@@ -179,9 +176,7 @@ func TestAnAnswerThatComesAfterTheIntervalGrantsNothing(t *testing.T) {
 }
 
 func TestAClaimOfUnknownOutcomeIsTheSameTasksOwn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := testkit.NewServer()
-		client := server.Client("a")
+	testkit.OnServer(t, "a", func(t *testing.T, server *testkit.Server, client *testkit.Client) {
 		a, b := claimsOf(client, "a", eightHours), claimsOf(server.Client("b"), "b", eightHours)
 		r, _ := claimRowOf(client, "city", []byte("Bern"))
 		client.SetFault(func(c testkit.Call) testkit.Fault {
@@ -210,9 +205,7 @@ func TestAClaimOfUnknownOutcomeIsTheSameTasksOwn(t *testing.T) {
 func TestASuccessThatCannotBeRecordedIsNotDoneAgain(t *testing.T) {
 	for name, failed := range map[string]bool{"success": false, "failure": true} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				server := testkit.NewServer()
-				client := server.Client("a")
+			testkit.OnServer(t, "a", func(t *testing.T, server *testkit.Server, client *testkit.Client) {
 				a := claimsOf(client, "a", eightHours)
 				claim := mustClaim(t, a, "Bern", taskN(1), Granted, 0)
 				client.SetFault(func(testkit.Call) testkit.Fault { return testkit.LostRequest })
@@ -224,9 +217,7 @@ func TestASuccessThatCannotBeRecordedIsNotDoneAgain(t *testing.T) {
 				mustClaim(t, a, "Bern", taskN(2), Fresh, eightHours-row.Patience)
 				if failed {
 					mustClaim(t, a, "Bern", taskN(1), Granted, 0)
-					if err := claim.Done(t.Context(), failed); !errors.Is(err, ErrClaimTaken) {
-						t.Errorf("%v", err)
-					}
+					proof.Is(t, claim.Done(t.Context(), failed), ErrClaimTaken)
 				} else {
 					mustClaim(t, a, "Bern", taskN(1), Busy, eightHours-row.Patience)
 					mustEnd(t, claim, false) // again, and it gets through
@@ -241,9 +232,7 @@ func TestASuccessThatCannotBeRecordedIsNotDoneAgain(t *testing.T) {
 // TestASuccessThatIsNeverRecordedIsForgottenInTime: a process that lives for a year
 // does not remember every claim that went wrong.
 func TestASuccessThatIsNeverRecordedIsForgottenInTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := testkit.NewServer()
-		client := server.Client("a")
+	testkit.OnServer(t, "a", func(t *testing.T, server *testkit.Server, client *testkit.Client) {
 		a := claimsOf(client, "a", eightHours)
 		inHand := func() int { a.hands.mu.Lock(); defer a.hands.mu.Unlock(); return len(a.hands.rows) }
 		claim := mustClaim(t, a, "Bern", taskN(1), Granted, 0)
@@ -255,13 +244,9 @@ func TestASuccessThatIsNeverRecordedIsForgottenInTime(t *testing.T) {
 		}
 		client.SetFault(nil)
 		time.Sleep(eightHours)
-		if n := inHand(); n != 1 {
-			t.Errorf("%d in hand for as long as it matters", n)
-		}
+		proof.Same(t, inHand(), 1, "in hand for as long as it matters")
 		time.Sleep(eightHours)
-		if n := inHand(); n != 0 {
-			t.Errorf("%d in hand after two intervals", n)
-		}
+		proof.Same(t, inHand(), 0, "in hand after two intervals")
 		again := mustClaim(t, a, "Bern", taskN(1), Granted, 0)
 		if err := claim.Done(t.Context(), false); !errors.Is(err, ErrClaimTaken) || inHand() != 1 {
 			t.Errorf("%v, %d in hand", err, inHand())
@@ -271,9 +256,7 @@ func TestASuccessThatIsNeverRecordedIsForgottenInTime(t *testing.T) {
 }
 
 func TestDoneMayBeMadeAgainAndFindItsOwn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := testkit.NewServer()
-		client := server.Client("a")
+	testkit.OnServer(t, "a", func(t *testing.T, server *testkit.Server, client *testkit.Client) {
 		a := claimsOf(client, "a", eightHours)
 		claim := mustClaim(t, a, "Bern", taskN(1), Granted, 0)
 		r, _ := claimRowOf(client, "city", []byte("Bern"))
@@ -364,9 +347,7 @@ func TestADamagedClaimIsNamedAndLeftAsItIs(t *testing.T) {
 		"running and not": func(p map[string]any) { p["Running"], p["Took"] = true, int64(5) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				server := testkit.NewServer()
-				client := server.Client("a")
+			testkit.OnServer(t, "a", func(t *testing.T, server *testkit.Server, client *testkit.Client) {
 				r, _ := claimRowOf(client, "city", []byte("Bern"))
 				props := good()
 				damage(props)
@@ -375,9 +356,7 @@ func TestADamagedClaimIsNamedAndLeftAsItIs(t *testing.T) {
 				if _, _, _, err := c.Claim(t.Context(), []byte("Bern"), taskN(1)); !errors.Is(err, row.ErrCorrupt) || !strings.Contains(err.Error(), r.Object()) {
 					t.Errorf("%v", err)
 				}
-				if n := client.Writes(r.Object()); n != 0 {
-					t.Error("it was overwritten")
-				}
+				proof.Same(t, client.Writes(r.Object()), 0, "it was overwritten")
 				mustClaim(t, c, "Basel", taskN(2), Granted, 0)
 				list, all, err := c.List(t.Context(), 10)
 				if len(list) != 1 || list[0].Key != "Basel" || !all || !errors.Is(err, row.ErrCorrupt) || !strings.Contains(err.Error(), r.Object()) {
@@ -479,7 +458,5 @@ func TestClaimsThatCannotWorkAreReported(t *testing.T) {
 			t.Error("listed")
 		}
 	}
-	if len(client.Sent()) != 0 {
-		t.Error("requests were made")
-	}
+	proof.Same(t, len(client.Sent()), 0, "requests were made")
 }

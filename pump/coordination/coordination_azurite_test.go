@@ -65,9 +65,7 @@ func gateOn(t *testing.T, table storage.Table) {
 		look <- struct{}{}
 	}
 	for range looks {
-		if err := <-passed; err != nil {
-			t.Error(err)
-		}
+		must(t, <-passed)
 	}
 	must(t, g.Hold(t.Context(), "Zoë"))
 	all, err := Gates(t.Context(), table, "city")

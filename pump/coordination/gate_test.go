@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/testkit"
@@ -41,16 +42,12 @@ func TestAGateIsClosedUntilItIsReleasedAndHeldAgainForLateComers(t *testing.T) {
 		mustRelease(t, g)
 		released := time.Now().Add(server.Offset)
 		time.Sleep(time.Hour)
-		if err := g.Release(t.Context(), "somebody else"); err != nil {
-			t.Error(err)
-		}
+		must(t, g.Release(t.Context(), "somebody else"))
 		s, err := g.State(t.Context())
 		if err != nil || !s.Open || s.By != "operator" || s.Since.Sub(released).Abs() > time.Second {
 			t.Errorf("%+v, %v, released at %v", s, err, released)
 		}
-		if n := client.Writes(gateKey); n != 1 {
-			t.Errorf("%d writes for two releases, want 1", n)
-		}
+		proof.Same(t, client.Writes(gateKey), 1, "writes for two releases")
 		began := time.Now()
 		if err := g.Wait(t.Context(), nil); err != nil || time.Since(began) > 100*time.Millisecond {
 			t.Errorf("a late comer: %v after %v", err, time.Since(began))
@@ -61,9 +58,7 @@ func TestAGateIsClosedUntilItIsReleasedAndHeldAgainForLateComers(t *testing.T) {
 		if err := g.Wait(ctx, nil); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "start") {
 			t.Errorf("a later one: %v", err)
 		}
-		if err := NewGate(client, "city", "other").Hold(t.Context(), "me"); err != nil {
-			t.Error(err)
-		}
+		must(t, NewGate(client, "city", "other").Hold(t.Context(), "me"))
 		all, err := Gates(t.Context(), client, "city")
 		if err != nil || len(all) != 2 || all[0].Name != "other" || all[0].Open || all[1].Name != "start" || all[1].Open || all[1].By != "night shift" {
 			t.Errorf("%+v, %v", all, err)
@@ -127,9 +122,7 @@ func TestFiftyStartWithinAPollOrAtOnceWhenTold(t *testing.T) {
 func TestWaitLooksEveryTwoAndAHalfSecondsWhateverTheTableDoes(t *testing.T) {
 	for name, f := range map[string]testkit.Fault{"fine": {}, "lost": testkit.LostRequest, "hanging": {Hang: true}, "throttled": {Fail: true, Code: storage.Throttled}, "being deleted": {Fail: true, Code: storage.Missing}} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				server := testkit.NewServer()
-				client := server.Client("me")
+			testkit.OnServer(t, "me", func(t *testing.T, server *testkit.Server, client *testkit.Client) {
 				var log bytes.Buffer
 				g := NewGate(client, "city", "start")
 				g.Log = slog.New(slog.NewTextHandler(&log, nil))
@@ -169,9 +162,7 @@ func TestWaitLooksEveryTwoAndAHalfSecondsWhateverTheTableDoes(t *testing.T) {
 }
 
 func TestHostileHintsMakeFewRequestsAndDoNotHinderARelease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := testkit.NewServer()
-		client := server.Client("me")
+	testkit.OnServer(t, "me", func(t *testing.T, server *testkit.Server, client *testkit.Client) {
 		look := make(chan struct{}, 1)
 		ctx, stop := context.WithCancel(t.Context())
 		var hostile sync.WaitGroup
@@ -206,16 +197,12 @@ func TestHostileHintsMakeFewRequestsAndDoNotHinderARelease(t *testing.T) {
 }
 
 func TestAClosedChannelOfHintsIsNoHint(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := testkit.NewServer()
-		client := server.Client("me")
+	testkit.OnServer(t, "me", func(t *testing.T, server *testkit.Server, client *testkit.Client) {
 		look := make(chan struct{})
 		close(look)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		if err := NewGate(client, "city", "start").Wait(ctx, look); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("%v", err)
-		}
+		proof.Is(t, NewGate(client, "city", "start").Wait(ctx, look), context.DeadlineExceeded)
 		if n := len(client.Sent()); n > 35 {
 			t.Errorf("%d looks in a minute", n)
 		}
@@ -223,9 +210,7 @@ func TestAClosedChannelOfHintsIsNoHint(t *testing.T) {
 }
 
 func TestWhatNobodyWouldWaitForIsReported(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := testkit.NewServer()
-		client := server.Client("me")
+	testkit.OnServer(t, "me", func(t *testing.T, server *testkit.Server, client *testkit.Client) {
 		g := NewGate(client, "city", "start")
 		client.SetFault(testkit.FaultOn("read", gateKey, 1, testkit.Fault{Fail: true, Code: storage.Auth}))
 		if err := g.Wait(t.Context(), nil); !storage.Is(err, storage.Auth) {
@@ -240,9 +225,7 @@ func TestWhatNobodyWouldWaitForIsReported(t *testing.T) {
 					t.Errorf("%s: %s: %v", name, op, err)
 				}
 			}
-			if len(server.Written()) != before {
-				t.Errorf("%s: it was overwritten", name)
-			}
+			proof.Same(t, len(server.Written()), before, name, "it was overwritten")
 		}
 		mustRelease(t, NewGate(client, "city", "good"))
 		all, err := Gates(t.Context(), client, "city")

@@ -35,9 +35,7 @@ func putRow(t testing.TB, s *testkit.Server, partition, key string, props map[st
 	t.Helper()
 	props[row.FormatProperty] = int64(row.Format)
 	w := storage.Write{Mode: storage.Upsert, Entity: storage.Entity{Partition: partition, Row: key, Properties: props}}
-	if _, err := s.Apply(partition+"/"+key, w); err != nil {
-		t.Fatal(err)
-	}
+	must(t, proof.ErrOf(s.Apply(partition+"/"+key, w)))
 }
 
 func TestNumbersBeginAtOneAndCostARequestAThousand(t *testing.T) {
@@ -50,9 +48,7 @@ func TestNumbersBeginAtOneAndCostARequestAThousand(t *testing.T) {
 				t.Fatalf("%d, %v, want %d", id, err, want)
 			}
 		}
-		if n := client.Writes("city.ids/orders"); n != 3 {
-			t.Errorf("%d writes for 2,001 numbers, want 3", n)
-		}
+		proof.Same(t, client.Writes("city.ids/orders"), 3, "writes for 2,001 numbers")
 		if first, err := r.Reserve(t.Context(), 7); err != nil || first != 3001 {
 			t.Errorf("%d, %v, want 3001", first, err)
 		}
@@ -91,9 +87,7 @@ func TestManyGoroutinesShareOneReservation(t *testing.T) {
 		if len(slices.Compact(all)) != 100 || all[0] != 1 || all[99] != 100 {
 			t.Errorf("%v", all)
 		}
-		if n := client.Writes("city.ids/orders"); n != 1 {
-			t.Errorf("%d writes, want 1", n)
-		}
+		proof.Same(t, client.Writes("city.ids/orders"), 1, "writes")
 	})
 }
 
@@ -111,9 +105,7 @@ func TestWhoseContextEndsDoesNotFailTheOthers(t *testing.T) {
 		})
 		time.Sleep(time.Millisecond)
 		wg.Go(func() {
-			if _, err := r.Next(impatient); !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("a waiting one: %v", err)
-			}
+			proof.Is(t, proof.ErrOf(r.Next(impatient)), context.DeadlineExceeded, "a waiting one")
 		})
 		wg.Go(func() {
 			if _, err := r.Next(t.Context()); err != nil {
@@ -208,9 +200,7 @@ func TestAWriteThatLandsLateGivesNothingTwice(t *testing.T) {
 					a, b := mustIDRange(t, server.Client("a"), 10), server.Client("b")
 					n := 1
 					if !first {
-						if _, err := a.Next(t.Context()); err != nil {
-							t.Fatal(err)
-						}
+						must(t, proof.ErrOf(a.Next(t.Context())))
 					}
 					b.SetFault(testkit.FaultOn("write", "city.ids/orders", n, testkit.LandsLate(late)))
 					r := mustIDRange(t, b, 10)
@@ -273,9 +263,7 @@ func TestADamagedCounterIsNamedAndLeftAsItIs(t *testing.T) {
 				if !errors.Is(err, row.ErrCorrupt) || !strings.Contains(err.Error(), "city.ids/orders") || !strings.Contains(err.Error(), "Next") {
 					t.Errorf("%v", err)
 				}
-				if len(client.Written()) != before {
-					t.Error("it was overwritten")
-				}
+				proof.Same(t, len(client.Written()), before, "it was overwritten")
 			})
 		})
 	}
@@ -291,9 +279,7 @@ func TestTheCounterIsExactBeyondInt64AndDoesNotOverflow(t *testing.T) {
 			Partition: "city.ids", Row: "orders",
 			Properties: map[string]any{row.FormatProperty: int64(row.Format), "Next": fmt.Sprint(uint64(start))},
 		}}
-		if _, err := table.Write(t.Context(), w); err != nil {
-			t.Fatal(err)
-		}
+		must(t, proof.ErrOf(table.Write(t.Context(), w)))
 		r := mustIDRange(t, table, 0)
 		for i := range uint64(2000) {
 			if id, err := r.Next(t.Context()); err != nil || id != start+i {
@@ -334,12 +320,8 @@ func TestNamesThatCannotBeAreRefused(t *testing.T) {
 	if _, err := NewIDRange(table, "city", "orders", -1); err == nil {
 		t.Error("a negative size")
 	}
-	if _, err := NewIDRange(table, "city", "A-z_0.9~"+strings.Repeat("x", 55), 5); err != nil {
-		t.Error(err)
-	}
-	if len(table.Sent()) != 0 {
-		t.Error("requests were made")
-	}
+	must(t, proof.ErrOf(NewIDRange(table, "city", "A-z_0.9~"+strings.Repeat("x", 55), 5)))
+	proof.Same(t, len(table.Sent()), 0, "requests were made")
 }
 
 func TestManyProcessesThatReserveAtOnceAllSucceed(t *testing.T) {

@@ -159,9 +159,7 @@ func TestBadLines(t *testing.T) {
 				got = append(got, string(e.Tasks[0].ID)+": "+string(e.Tasks[0].Body))
 			}
 			slices.Sort(got)
-			if diff := cmp.Diff([]string{"list:1000: raw 999", "list:4: raw 3", "list:501: raw 500"}, got); diff != "" {
-				t.Error(diff)
-			}
+			proof.Same(t, cmp.Diff([]string{"list:1000: raw 999", "list:4: raw 3", "list:501: raw 500"}, got), "")
 			if row := w.RunRow(summary.Run); row.Tasks != 997 {
 				t.Errorf("sealed with %d tasks: bad lines are no tasks of the run", row.Tasks)
 			}

@@ -202,13 +202,9 @@ func TestTasksOfALiveSourceDoNotWait(t *testing.T) {
 		})
 		s := testworld.Begun(w, distributor.New, "d", source, distributor.Options{})
 		time.Sleep(liveSealAge + 500*time.Millisecond)
-		if n := w.Left(); n != 1 {
-			t.Errorf("%d messages while the source is silent", n)
-		}
+		proof.Same(t, w.Left(), 1, "messages while the source is silent")
 		close(more)
-		if err := s.Wait(); err != nil {
-			t.Error(err)
-		}
+		proof.Must(t, s.Wait())
 	})
 }
 
@@ -244,9 +240,7 @@ func TestOnceToldToStopSendsWhatItReadAndBreaksTheRun(t *testing.T) {
 		s := testworld.Begun(w, distributor.New, "d", source, distributor.Options{})
 		time.Sleep(5 * time.Second)
 		s.Stop()
-		if err := s.Wait(); err == nil || !strings.Contains(err.Error(), "stopped") {
-			t.Errorf("got %v", err)
-		}
+		proof.Says(t, s.Wait(), "stopped")
 		read := int(s.Summary.Tasks)
 		if read < 400 || read > 510 {
 			t.Errorf("read %d tasks in 5 s", read)
@@ -406,12 +400,8 @@ func TestADistributorIsAMemberWhileItRuns(t *testing.T) {
 		}
 		leader.Stop()
 		candidate.Stop()
-		if err := leader.Wait(); err != nil {
-			t.Error(err)
-		}
-		if err := candidate.Wait(); err != nil {
-			t.Error(err)
-		}
+		proof.Must(t, leader.Wait())
+		proof.Must(t, candidate.Wait())
 		if v := w.View(); len(v.Members) != 0 {
 			t.Errorf("members after the end: %+v", v.Members)
 		}

@@ -49,8 +49,6 @@ func TestTheFormatOfEnvelopesIsNotInTheFingerprint(t *testing.T) {
 		d := testworld.Made(w, New, "d", &testworld.ListSource{Print: "a", N: 10}, Options{})
 		s, err := d.Run(context.Background())
 		proof.Must(t, err)
-		if print := w.RunRow(s.Run).Fingerprint; print != "v2 S=64 bad=fail a" {
-			t.Errorf("the fingerprint is %q", print)
-		}
+		proof.Same(t, w.RunRow(s.Run).Fingerprint, "v2 S=64 bad=fail a", "the fingerprint is")
 	})
 }

@@ -144,9 +144,7 @@ func TestTheRunOfAnElectionRowThatIsNoMoreGoesOn(t *testing.T) {
 					if n := h.Deliveries() - before; n < 3000 || n > most {
 						t.Errorf("%d handlings of 3000 tasks, want %d at most", n, most)
 					}
-					if n := h.Tasks(); n != 3100 {
-						t.Errorf("%d identities", n)
-					}
+					proof.Same(t, h.Tasks(), 3100, "identities")
 					leader.Stop()
 					<-leader.Done
 					other.Stop()

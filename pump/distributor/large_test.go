@@ -24,9 +24,7 @@ func TestALineThatIsItsOwnKeyIsSentOnce(t *testing.T) {
 		for _, bodies := range w.Collect() {
 			sizes += len(bodies[0])
 		}
-		if sizes != 33_000+len(line) {
-			t.Errorf("%d bytes are in the queues", sizes)
-		}
+		proof.Same(t, sizes, 33_000+len(line), "bytes are in the queues")
 	})
 	huge := base64.StdEncoding.EncodeToString(testworld.Incompressible(50_000))
 	for name, c := range map[string]struct {

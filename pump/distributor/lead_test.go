@@ -155,9 +155,7 @@ func TestALeaderToldToStopHandsOverWithoutDuplicates(t *testing.T) {
 		two := testworld.Begun(w, distributor.New, "d2", s, o)
 		time.Sleep(9 * time.Second)
 		one.Stop()
-		if err := one.Wait(); err != nil {
-			t.Error(err)
-		}
+		proof.Must(t, one.Wait())
 		stopped := time.Now()
 		r := e.until(t, succeeded)
 		if r.who != "d2" || !r.Resumed {
@@ -210,9 +208,7 @@ func TestARunIsNotContinuedOnAnotherSource(t *testing.T) {
 				if row.State != workload.RunBroken || refused.Tasks == 0 || !strings.Contains(row.Note, fmt.Sprintf("read %d tasks, acknowledged %[1]d of them", refused.Tasks)) {
 					t.Errorf("the broken run's row: %+v", row)
 				}
-				if w.Logged("a run cannot be continued") != 1 {
-					t.Error("the log does not say so")
-				}
+				proof.Same(t, w.Logged("a run cannot be continued"), 1, "the log does not say so")
 				w.Collect().Expect(t, w.Segments(), r.Run, c.after, c.after.N, c.after.N)
 			})
 		})
@@ -265,9 +261,7 @@ func TestARunThatNeverBeganIsEnded(t *testing.T) {
 		}
 		a := lead("a", &first)
 		time.Sleep(5 * time.Second)
-		if n := w.Logged("a run that never began was ended"); n != 1 {
-			t.Errorf("%d runs were ended", n)
-		}
+		proof.Same(t, w.Logged("a run that never began was ended"), 1, "runs were ended")
 		b := lead("b", &second)
 		time.Sleep(time.Second)
 		a.Stop() // in mid-run: b continues it
@@ -348,9 +342,7 @@ func TestARunWithoutACheckpointStartsFromTheBeginning(t *testing.T) {
 			t.Errorf("finished: %+v", r)
 		}
 		got := w.Collect()
-		if len(got) != 5000 {
-			t.Errorf("%d identities for 5000 tasks", len(got))
-		}
+		proof.Same(t, len(got), 5000, "identities for 5000 tasks")
 		for id, bodies := range got {
 			for _, b := range bodies {
 				if b != bodies[0] {
@@ -371,9 +363,7 @@ func TestAnElectedDistributorWithoutItsSourceTriesMoreAndMoreSeldom(t *testing.T
 		d := testworld.Begun(w, distributor.New, "d", source.Lines(filepath.Join(t.TempDir(), "none")), distributor.Options{Every: time.Second, OnRun: e.by("d")})
 		time.Sleep(3*time.Minute - 10*time.Second)
 		d.Stop()
-		if err := d.Wait(); err != nil {
-			t.Error(err)
-		}
+		proof.Must(t, d.Wait())
 		runs := e.all()
 		if len(runs) != 5 { // after 0, 10, 30, 70, 130 s, a quarter more or less
 			t.Errorf("%d tries in three minutes", len(runs))
@@ -419,9 +409,7 @@ func TestAnElectedRunThatFailsIsBrokenAndTheNextIsDue(t *testing.T) {
 		d := testworld.Begun(w, distributor.New, "d", s, distributor.Options{Every: time.Minute, OnRun: e.by("d")})
 		time.Sleep(90 * time.Second)
 		d.Stop()
-		if err := d.Wait(); err != nil {
-			t.Error(err)
-		}
+		proof.Must(t, d.Wait())
 		runs := e.all()
 		if len(runs) != 2 {
 			t.Fatalf("%d runs", len(runs))

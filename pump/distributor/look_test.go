@@ -200,9 +200,7 @@ func TestASourceThatCannotBeReadLeavesNothingBehind(t *testing.T) {
 				if !c.is(err) || !s.Run.IsZero() {
 					t.Errorf("%+v, %v", s, err)
 				}
-				if n := w.Sim.Stats().Count("", "") - before; n != 0 {
-					t.Errorf("%d requests were made", n)
-				}
+				proof.Same(t, w.Sim.Stats().Count("", "")-before, 0, "requests were made")
 			})
 		})
 	}
@@ -226,9 +224,7 @@ func TestTheLeaderClosesRunsWhileItHasNothingToDistribute(t *testing.T) {
 		}
 		for _, d := range all {
 			d.Stop()
-			if err := d.Wait(); err != nil {
-				t.Error(err)
-			}
+			proof.Must(t, d.Wait())
 		}
 	})
 }
@@ -273,9 +269,7 @@ func TestQueuesThatWereLateAreMadeWithoutAPut(t *testing.T) {
 			}
 		}
 		s.Stop()
-		if err := s.Wait(); err != nil {
-			t.Error(err)
-		}
+		proof.Must(t, s.Wait())
 	})
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -57,9 +56,7 @@ func onceEach(t *testing.T, h *testworld.Seen, want int) {
 			t.Errorf("%s was handled %d times", body, n)
 		}
 	}
-	if len(got) != want {
-		t.Errorf("%d tasks were handled, want %d", len(got), want)
-	}
+	proof.Same(t, len(got), want, "tasks were handled")
 }
 
 // closed closes senders.
@@ -188,9 +185,7 @@ func TestAServerThatDiesBetweenRowAndPutLosesNothing(t *testing.T) {
 		w.Sim.Inject(azsim.Rule{Instance: "one", Operations: []string{"PutMessage"}, Fault: azsim.HangBefore})
 		within, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
-		if _, err := one.Post(within, "key", tasksOf("a", 20)...); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("got %v", err)
-		}
+		proof.Is(t, proof.ErrOf(one.Post(within, "key", tasksOf("a", 20)...)), context.DeadlineExceeded)
 		kills(w, "one", one)
 		two := poster(w, "two")
 		for _, after := range []time.Duration{time.Second, 20 * time.Minute, 90 * time.Minute} {
@@ -249,9 +244,7 @@ func TestTheKeyOfAnEndedRunIsRefused(t *testing.T) {
 				proof.Must(t, w.AllRuns().End(t.Context(), run.ID, false, "test"))
 			}
 		}
-		if _, err := two.Post(t.Context(), "key", tasksOf("a", 5)...); !errors.Is(err, distributor.ErrKeyOver) {
-			t.Errorf("got %v", err)
-		}
+		proof.Is(t, proof.ErrOf(two.Post(t.Context(), "key", tasksOf("a", 5)...)), distributor.ErrKeyOver)
 		proof.Must(t, proof.ErrOf(two.Post(t.Context(), "another", tasksOf("a", 5)...)))
 		closed(t, two)
 	})
@@ -267,9 +260,7 @@ func TestATaskThatIsTooLargeRefusesItsPost(t *testing.T) {
 				t.Errorf("%+v, %v", did, err)
 			}
 		}
-		if w.Left() != 0 {
-			t.Error("some of it was sent")
-		}
+		proof.Same(t, w.Left(), 0, "some of it was sent")
 		proof.Must(t, proof.ErrOf(s.Post(t.Context(), "key", newTask("a"))))
 		closed(t, s)
 	})
@@ -342,9 +333,7 @@ func TestHowLongKeysMayBeKept(t *testing.T) {
 			}
 		}
 		s := sender(w, distributor.SenderOptions{})
-		if _, err := s.Post(t.Context(), "key", newTask("a")); err == nil || !strings.Contains(err.Error(), "keep-keys") {
-			t.Errorf("a sender that takes no keys: %v", err)
-		}
+		proof.Says(t, proof.ErrOf(s.Post(t.Context(), "key", newTask("a"))), "keep-keys", "a sender that takes no keys")
 		closed(t, s)
 	})
 }

@@ -90,9 +90,7 @@ func TestARepairOfARunThatIsNotStuckDoesNothingTwice(t *testing.T) {
 		var h testworld.Seen
 		s := testworld.Ran(w, processor.New, "p", &h, processor.Options{UntilIdle: 2 * time.Minute})
 		h.Expect(t, 600, 600)
-		if s.Duplicates != 600 {
-			t.Errorf("%d duplicates were recognised", s.Duplicates)
-		}
+		proof.Same(t, s.Duplicates, 600, "duplicates were recognised")
 	})
 }
 
@@ -182,9 +180,7 @@ func TestWhatIsNotTheRunsSourceRepairsNothing(t *testing.T) {
 				run := testworld.Distributed(w, distributor.New, 500)
 				w.Empty()
 				_, err := mend(w, run.ID, c.source, distributor.RepairOptions{}, c.o)
-				if err == nil || !strings.Contains(err.Error(), c.want) {
-					t.Errorf("got %v", err)
-				}
+				proof.Says(t, err, c.want)
 				if n := w.Left(); n > 0 {
 					t.Errorf("%d messages were put", n)
 				}
@@ -221,18 +217,14 @@ func TestARunOverAStreamIsNotRepaired(t *testing.T) {
 	testworld.In(t, testworld.Once, 1, 2, nil, func(t *testing.T, w *testworld.World) {
 		summary, err := testworld.Made(w, distributor.New, "d", &testworld.ListSource{N: 10}, distributor.Options{}).Run(t.Context())
 		proof.Must(t, err)
-		if _, err := mend(w, summary.Run, &testworld.ListSource{Print: "a", N: 10}, distributor.RepairOptions{}, distributor.Options{}); !errors.Is(err, source.ErrNotReplayable) {
-			t.Errorf("got %v", err)
-		}
+		proof.Is(t, proof.ErrOf(mend(w, summary.Run, &testworld.ListSource{Print: "a", N: 10}, distributor.RepairOptions{}, distributor.Options{})), source.ErrNotReplayable)
 	})
 }
 
 func TestRepairNeedsDeliveryModeOnce(t *testing.T) {
 	testworld.In(t, testworld.Plain, 1, 2, nil, func(t *testing.T, w *testworld.World) {
 		run := testworld.Distributed(w, distributor.New, 10)
-		if _, err := mend(w, run.ID, &testworld.ListSource{Print: "a", N: 10}, distributor.RepairOptions{}, distributor.Options{}); err == nil || !strings.Contains(err.Error(), "a repair needs delivery mode once") {
-			t.Errorf("got %v", err)
-		}
+		proof.Says(t, proof.ErrOf(mend(w, run.ID, &testworld.ListSource{Print: "a", N: 10}, distributor.RepairOptions{}, distributor.Options{})), "a repair needs delivery mode once")
 	})
 }
 

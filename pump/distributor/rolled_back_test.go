@@ -82,9 +82,7 @@ func TestARunThatIsOpenAgainIsSealedAndClosedAgain(t *testing.T) {
 		if w.Logged("the row of the run had come back as it was before the run's end") != 1 {
 			t.Error("it is not said once")
 		}
-		if n := h.Deliveries(); n != 3000 {
-			t.Errorf("%d of 3000 tasks were handled", n)
-		}
+		proof.Same(t, h.Deliveries(), 3000, "tasks were handled")
 		d.Stop()
 		<-d.Done
 		p.End()
@@ -133,9 +131,7 @@ func TestASenderThatStoodStillAcknowledgesNothingIntoARunThatIsOver(t *testing.T
 				if c.over == (w.Newest() == first) {
 					t.Errorf("the run is %v, and was %v", w.Newest(), first)
 				}
-				if _, err := s.Close(t.Context()); err != nil {
-					t.Error(err)
-				}
+				proof.Must(t, proof.ErrOf(s.Close(t.Context())))
 				p.End()
 			})
 		})

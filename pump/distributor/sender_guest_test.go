@@ -48,17 +48,11 @@ func TestASenderIsAMemberOnlyWhileItSendsMuch(t *testing.T) {
 			}
 		}
 		send(2*time.Minute, 5*time.Second)
-		if got := memberNames(w); got != "p" {
-			t.Errorf("while it sends seldom there are the members %s", got)
-		}
+		proof.Same(t, memberNames(w), "p", "while it sends seldom: the members")
 		send(20*time.Second, 10*time.Millisecond)
-		if got := memberNames(w); got != "d p" {
-			t.Errorf("while it sends much there are the members %s", got)
-		}
+		proof.Same(t, memberNames(w), "d p", "while it sends much: the members")
 		send(3*time.Minute, 5*time.Second)
-		if got := memberNames(w); got != "p" {
-			t.Errorf("when it sends seldom again there are the members %s", got)
-		}
+		proof.Same(t, memberNames(w), "p", "when it sends seldom again: the members")
 		proof.Must(t, proof.ErrOf(s.Close(t.Context())))
 		time.Sleep(time.Minute)
 		p.End()
@@ -85,23 +79,17 @@ func TestASenderWhoseQueueIsDarkJoinsAndSpills(t *testing.T) {
 		if took := time.Since(began); took > time.Minute {
 			t.Errorf("20 sends took %v while one of two accounts was dark", took)
 		}
-		if got := memberNames(w); got != "d p" {
-			t.Errorf("there are the members %s", got)
-		}
+		proof.Same(t, memberNames(w), "d p", "the members")
 		dark.Remove()
 		for i := range 60 {
 			time.Sleep(5 * time.Second)
 			proof.Must(t, s.Send(t.Context(), newTask(fmt.Sprint("well ", i))))
 		}
-		if got := memberNames(w); got != "p" {
-			t.Errorf("when all is well again there are the members %s", got)
-		}
+		proof.Same(t, memberNames(w), "p", "when all is well again: the members")
 		proof.Must(t, proof.ErrOf(s.Close(t.Context())))
 		time.Sleep(time.Minute)
 		p.End()
-		if n := h.Deliveries(); n != 81 {
-			t.Errorf("%d of 81 tasks were handled", n)
-		}
+		proof.Same(t, h.Deliveries(), 81, "tasks were handled")
 	})
 }
 
@@ -121,9 +109,7 @@ func senderOfTwo(w *testworld.World) *distributor.Sender {
 func TestAnAccountThatASenderDoesNotHaveIsRefused(t *testing.T) {
 	testworld.InThree(t, func(t *testing.T, w *testworld.World) {
 		ctx, s := t.Context(), senderOfTwo(w)
-		if _, err := accounts.Add(ctx, w.Operator(), "accountb"); err != nil {
-			t.Error(err)
-		}
+		proof.Must(t, proof.ErrOf(accounts.Add(ctx, w.Operator(), "accountb")))
 		testworld.Refused(t, proof.ErrOf(accounts.Add(ctx, w.Operator(), "accountc")), "1 of 1 live processes do not have it in their configuration: d")
 		status, err := status.Read(ctx, w.Operator(), status.Options{})
 		if err != nil || status.Runs[0].Sent == nil || *status.Runs[0].Sent != 1 {

@@ -81,12 +81,8 @@ func TestATaskThatIsTooLargeIsTheErrorOfItsSendAndOfNoOther(t *testing.T) {
 		s := sender(w, distributor.SenderOptions{})
 		huge := source.Record{Key: []byte("huge"), Body: testworld.Incompressible(200 << 10)}
 		err := s.Send(t.Context(), newTask("a"), huge, newTask("b"))
-		if err == nil || !strings.Contains(err.Error(), "is too large for a message (bytes: key 4, id 0, body 204800): compressed") {
-			t.Errorf("got %v", err)
-		}
-		if err := s.Send(t.Context(), newTask("c")); err != nil {
-			t.Error(err)
-		}
+		proof.Says(t, err, "is too large for a message (bytes: key 4, id 0, body 204800): compressed")
+		proof.Must(t, s.Send(t.Context(), newTask("c")))
 		summary, err := s.Close(t.Context())
 		if got := w.Collect(); err != nil || len(got) != 3 || summary.Tasks != 3 {
 			t.Errorf("%d tasks in the queues, %+v, %v", len(got), summary, err)
@@ -124,9 +120,7 @@ func TestASlowQueueDelaysOnlyThoseWhoseTasksGoThere(t *testing.T) {
 		if err := <-slow; err != nil { // it goes to the second choice
 			t.Error(err)
 		}
-		if _, err := s.Close(t.Context()); err != nil {
-			t.Error(err)
-		}
+		proof.Must(t, proof.ErrOf(s.Close(t.Context())))
 	})
 }
 
@@ -163,9 +157,7 @@ func TestARunThatFailsFailsAllSends(t *testing.T) {
 		var all sync.WaitGroup
 		for range 10 {
 			all.Go(func() {
-				if err := s.Send(t.Context(), newTask("x")); err == nil || !strings.Contains(err.Error(), "no queue takes messages") {
-					t.Errorf("got %v", err)
-				}
+				proof.Says(t, s.Send(t.Context(), newTask("x")), "no queue takes messages")
 			})
 		}
 		all.Wait()
@@ -202,16 +194,12 @@ func TestClosingGivesUpWithItsContext(t *testing.T) {
 func TestASenderThatSentNothingHasNoRun(t *testing.T) {
 	testworld.In(t, testworld.Plain, 1, 1, nil, func(t *testing.T, w *testworld.World) {
 		s := sender(w, distributor.SenderOptions{})
-		if err := s.Send(t.Context()); err != nil {
-			t.Error(err)
-		}
+		proof.Must(t, s.Send(t.Context()))
 		before := w.Sim.Stats().Count("", "")
 		if summary, err := s.Close(t.Context()); err != nil || !summary.Run.IsZero() || w.Sim.Stats().Count("", "") != before {
 			t.Errorf("%+v, %v", summary, err)
 		}
-		if err := s.Send(t.Context(), newTask("late")); !errors.Is(err, distributor.ErrSenderClosed) {
-			t.Errorf("got %v", err)
-		}
+		proof.Is(t, s.Send(t.Context(), newTask("late")), distributor.ErrSenderClosed)
 		if _, err := distributor.NewSender(w.Config("x", 1), distributor.SenderOptions{Linger: -1}); err == nil {
 			t.Error("a negative time was accepted")
 		}
@@ -239,9 +227,7 @@ func TestAFirstSendInADarkMinuteWaitsAndTheSenderLives(t *testing.T) {
 		patient := make(chan error, 1)
 		go func() { patient <- sendsWithin(w, s, time.Hour, "patient") }()
 		time.Sleep(3 * time.Minute)
-		if err := sendsWithin(w, s, time.Second, "again"); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("got %v", err)
-		}
+		proof.Is(t, sendsWithin(w, s, time.Second, "again"), context.DeadlineExceeded)
 		dark.Remove()
 		if err := <-patient; err != nil {
 			t.Errorf("who waited: %v", err)
@@ -290,9 +276,7 @@ func TestAfterARunThatFailedTheNextSendBeginsAnother(t *testing.T) {
 		proof.Must(t, s.Send(t.Context(), newTask("first")))
 		refused := w.Fault(azsim.Rule{Instance: "d", Fault: azsim.Answer, Status: 400, Code: "InvalidInput"}, "PutMessage")
 		for range 3 {
-			if err := sendsWithin(w, s, time.Minute, "refused"); err == nil || !strings.Contains(err.Error(), "InvalidInput") {
-				t.Errorf("got %v", err)
-			}
+			proof.Says(t, sendsWithin(w, s, time.Minute, "refused"), "InvalidInput")
 		}
 		refused.Remove()
 		began := time.Now()
@@ -328,9 +312,7 @@ func TestASenderIsClosedAtOnceWhileItsRunCannotBegin(t *testing.T) {
 		if took := time.Since(began); err != nil || !summary.Run.IsZero() || took > 5*time.Second {
 			t.Errorf("after %v: %+v, %v", took, summary, err)
 		}
-		if err := <-sent; !errors.Is(err, distributor.ErrSenderClosed) {
-			t.Errorf("got %v", err)
-		}
+		proof.Is(t, <-sent, distributor.ErrSenderClosed)
 	})
 }
 
@@ -361,9 +343,7 @@ func TestManySmallSendsAreOneRunAndReturnWhenTheyAreInTheQueues(t *testing.T) {
 		if row := w.RunRow(summary.Run); row.State != workload.RunSealed || row.Tasks != 20 {
 			t.Errorf("%+v", row)
 		}
-		if err := s.Send(t.Context(), newTask("late")); !errors.Is(err, distributor.ErrSenderClosed) {
-			t.Errorf("got %v", err)
-		}
+		proof.Is(t, s.Send(t.Context(), newTask("late")), distributor.ErrSenderClosed)
 		if again, err := s.Close(t.Context()); err != nil || again.Run != summary.Run {
 			t.Errorf("%+v, %v", again, err)
 		}

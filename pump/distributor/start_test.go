@@ -137,9 +137,7 @@ func TestADistributorJoinsWheneverItsControlIsBack(t *testing.T) {
 					t.Errorf("the members are %v, want the distributor", v.Members)
 				}
 				d.Stop()
-				if err := d.Wait(); err != nil {
-					t.Error(err)
-				}
+				proof.Must(t, d.Wait())
 			})
 		})
 	}
@@ -247,9 +245,7 @@ func TestADistributorThatCannotBeElectedAnyMoreIsSeen(t *testing.T) {
 		d, err := distributor.New(cfg, &testworld.ListSource{Print: "p", N: 10}, distributor.Options{Every: time.Minute})
 		proof.Must(t, err)
 		run := testworld.Start(w.T, d)
-		if names := testworld.Stuck(d, 10*time.Minute); !slices.Equal(names, []string{"election"}) {
-			t.Errorf("%q are stuck, want the election", names)
-		}
+		proof.Alike(t, testworld.Stuck(d, 10*time.Minute), []string{"election"}, "are stuck")
 		close(goOn)
 		time.Sleep(time.Minute)
 		if names := testworld.Stuck(d, 10*time.Minute); len(names) > 0 {

@@ -41,15 +41,11 @@ func TestTheMemoryGoalFollowsTheWorkloadsMap(t *testing.T) {
 		d, err := New(w.Config("d", 0), source.Lines("-"), Options{})
 		proof.Must(t, err)
 		const most = 144<<20 + 800*96<<10
-		if before := d.Memory(); before != 208<<20 {
-			t.Errorf("%d bytes for the 64 queues of the configuration", before)
-		}
+		proof.Same(t, d.Memory(), 208<<20, "bytes for the 64 queues of the configuration")
 		wl, err := workload.Load(w.T.Context(), w.Table(), w.Cfg.Workload)
 		proof.Must(t, err)
 		d.router.Update(wl)
-		if after := d.Memory(); after != most {
-			t.Errorf("%d bytes for the 800 queues of the workload, want %d", after, most)
-		}
+		proof.Same(t, d.Memory(), most, "bytes for the 800 queues of the workload")
 	})
 }
 
@@ -66,13 +62,9 @@ func TestAQueueThatAnswersNothingIsNotWaitedForAsLong(t *testing.T) {
 		}
 		w.Sim.Hang("accounta", true)
 		for range queues.SilentAfter {
-			if d := takes(); d != waits.RequestTimeout {
-				t.Errorf("given up after %v", d)
-			}
+			proof.Same(t, takes(), waits.RequestTimeout, "given up after")
 		}
-		if d := takes(); d != queues.TroubledTimeout {
-			t.Errorf("given up after %v", d)
-		}
+		proof.Same(t, takes(), queues.TroubledTimeout, "given up after")
 		w.Sim.Hang("accounta", false)
 		takes()
 		w.Sim.Hang("accounta", true)

@@ -141,16 +141,12 @@ func TestAnAccountThatOnlyTheMapKnowsIsGoneRound(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		w.ChangeMap(func(old []shardmap.Shard) []shardmap.Shard { return append(old, setup.Shards(w.Cfg)[4:]...) })
 		time.Sleep(20 * time.Second)
-		if w.Logged("has no credentials for") != 1 {
-			t.Error("no alarm")
-		}
+		proof.Same(t, w.Logged("has no credentials for"), 1, "no alarm")
 		close(more)
 		if err := d.Wait(); err != nil {
 			t.Errorf("got %v", err)
 		}
-		if got := len(w.Collect()); got != 400 {
-			t.Errorf("%d of 400 tasks were put", got)
-		}
+		proof.Same(t, len(w.Collect()), 400, "tasks were put")
 	})
 }
 

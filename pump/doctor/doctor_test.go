@@ -87,12 +87,8 @@ func TestTheReportHasStableNamesAndNoNulls(t *testing.T) {
 		must(t, err)
 		var r map[string]any
 		must(t, json.Unmarshal(text, &r))
-		if got := strings.Join(sorted(r), " "); got != "accounts findings processes seconds workload" {
-			t.Error(got)
-		}
-		if got := strings.Join(sorted(r["accounts"].([]any)[0].(map[string]any)), " "); got != "clockSeconds hosts leftoversRemoved name" {
-			t.Error(got)
-		}
+		proof.Same(t, strings.Join(sorted(r), " "), "accounts findings processes seconds workload")
+		proof.Same(t, strings.Join(sorted(r["accounts"].([]any)[0].(map[string]any)), " "), "clockSeconds hosts leftoversRemoved name")
 		if strings.Contains(string(text), "null") {
 			t.Errorf("%s", text)
 		}
@@ -136,13 +132,9 @@ func TestWhatADoctorHasLeftIsRemovedByTheNextOne(t *testing.T) {
 		}
 		time.Sleep(2 * time.Minute)
 		r := c.check()
-		if now := c.left(); !slices.Equal(now, others) {
-			t.Errorf("%q is left", now)
-		}
+		proof.Alike(t, c.left(), others, "is left")
 		of := byAccount(r)
-		if n := of["accounta"].Removed + of["accountb"].Removed; n != 3 {
-			t.Errorf("it says that it has removed %d", n)
-		}
+		proof.Same(t, of["accounta"].Removed+of["accountb"].Removed, 3, "it says that it has removed")
 	})
 }
 

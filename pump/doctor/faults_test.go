@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/doctor"
@@ -75,9 +76,7 @@ var faults = []fault{
 				Delivery: string(pump.AtLeastOnce),
 			}
 			c.Sim.DropRows("accountb", "queuepump", c.Cfg.Workload, nil)
-			if _, err := workload.Ensure(t.Context(), c.Cfg.Accounts[1].Storage.Table("queuepump"), spec); err != nil {
-				t.Fatal(err)
-			}
+			must(t, proof.ErrOf(workload.Ensure(t.Context(), c.Cfg.Accounts[1].Storage.Table("queuepump"), spec)))
 		},
 		want: []string{
 			"error workload accountb",
@@ -432,9 +431,7 @@ func damage(t *testing.T, c *clinic, prefix string, format int64) {
 	for e, err := range c.Table().Query(t.Context(), storage.Query{Partition: c.Cfg.Workload, From: prefix, To: prefix + "~"}) {
 		must(t, err)
 		e.Properties = map[string]any{"Format": format}
-		if _, err := c.Table().Write(t.Context(), storage.Write{Mode: storage.Upsert, Entity: e}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, proof.ErrOf(c.Table().Write(t.Context(), storage.Write{Mode: storage.Upsert, Entity: e})))
 	}
 }
 
@@ -445,9 +442,7 @@ func fill(t *testing.T, c *clinic) {
 	must(t, err)
 	l := ledger.Open(c.Table(), w, ledger.Options{Instance: "scribe", Record: true})
 	hold := []cluster.Hold{{Segment: 3, Epoch: 1}}
-	if _, err := l.Fence(t.Context(), hold); err != nil {
-		t.Fatal(err)
-	}
+	must(t, proof.ErrOf(l.Fence(t.Context(), hold)))
 	must(t, l.Load(t.Context(), hold, nil))
 	var entries []*ledger.Entry
 	for i := range ledger.MaxLiveRuns / 2 {
@@ -482,9 +477,7 @@ func TestEachPlantedFaultIsNamedAndNothingElse(t *testing.T) {
 				if !strings.Contains(first.Problem, f.says) || !strings.Contains(first.Fix, f.mends) {
 					t.Errorf("problem %q\nmend %q", first.Problem, first.Fix)
 				}
-				if r.Failed() != (first.Severity == doctor.Error) {
-					t.Errorf("failed: %v", r.Failed())
-				}
+				proof.Same(t, r.Failed(), (first.Severity == doctor.Error), "failed")
 				for _, f := range r.Findings {
 					if f.Fix == "" || f.Problem == "" ||
 						strings.Contains(f.Problem+f.Fix, c.Sim.Key("accounta")) {

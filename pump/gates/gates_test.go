@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/gates"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
@@ -53,12 +53,8 @@ func TestAGateIsOpenedForAllAndToldToThoseWhoWaitAtIt(t *testing.T) {
 		if morning.Name != "morning" || morning.Open || morning.By != "me@desk" || morning.Since == nil || morning.Waiting != 3 {
 			t.Errorf("%+v", morning)
 		}
-		if _, err := gates.Open(t.Context(), cfg, "a/b", "me"); err == nil || !strings.Contains(err.Error(), "a/b") {
-			t.Error(err)
-		}
+		proof.Says(t, proof.ErrOf(gates.Open(t.Context(), cfg, "a/b", "me")), "a/b")
 		cfg.Workload = "wrong"
-		if _, err := gates.Open(t.Context(), cfg, "morning", "me"); !errors.Is(err, pump.ErrNoWorkload) {
-			t.Error(err)
-		}
+		proof.Is(t, proof.ErrOf(gates.Open(t.Context(), cfg, "morning", "me")), pump.ErrNoWorkload)
 	})
 }

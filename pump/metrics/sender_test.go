@@ -31,9 +31,7 @@ func TestASenderHasTheMetricsOfADistributor(t *testing.T) {
 	r := prometheus.NewRegistry()
 	r.MustRegister(counters, Distributor(s.State))
 	must(t, s.Send(t.Context(), source.Record{Key: []byte("k"), Body: []byte("{}")}))
-	if _, err := s.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, proof.ErrOf(s.Close(t.Context())))
 	families, err := r.Gather()
 	must(t, err)
 	got := map[string]float64{}

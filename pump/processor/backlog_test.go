@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
@@ -113,9 +114,7 @@ func TestAnOpenedMessageCountsWithTheListsOfItsTasks(t *testing.T) {
 	builder := codec.NewBuilder(0)
 	builder.Reset(codec.Header{Workload: "w", Run: pump.RunID{1}})
 	for n := range uint64(2000) {
-		if _, err := builder.Add(codec.Task{N: n, Key: []byte("key"), Body: []byte("a small task")}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, proof.ErrOf(builder.Add(codec.Task{N: n, Key: []byte("key"), Body: []byte("a small task")})))
 	}
 	text, _, err := builder.Seal(nil)
 	must(t, err)
@@ -126,9 +125,8 @@ func TestAnOpenedMessageCountsWithTheListsOfItsTasks(t *testing.T) {
 	taken := 0
 	for range 64 {
 		d := &message.Delivery{Text: text}
-		if d.Header, err = codec.ReadHeader(text); err != nil {
-			t.Fatal(err)
-		}
+		d.Header, err = codec.ReadHeader(text)
+		must(t, err)
 		d.Count = d.Header.Tasks.Len()
 		if refused := b.Add([]*message.Delivery{d}, message.Reservation{}); len(refused) > 0 {
 			t.Fatal("refused")

@@ -82,9 +82,7 @@ func TestJoiningAndLeavingInMidRunHandsOverWithoutDoingAnythingTwice(t *testing.
 						t.Errorf("%+v", s)
 					}
 				}
-				if n := len(w.View().Members); n != 0 {
-					t.Errorf("%d members after all have left", n)
-				}
+				proof.Same(t, len(w.View().Members), 0, "members after all have left")
 			})
 		})
 	}
@@ -249,9 +247,7 @@ func TestP56HandlingGoesOnWhileTheControlPlaneIsDarkForAMinute(t *testing.T) {
 				t.Errorf("segment %d went from %s to %s because the control plane was dark", s, a.Instance, b.Instance)
 			}
 		}
-		if trouble := strings.Join(p.Of.State().Reasons, "; "); trouble != "" {
-			t.Errorf("the trouble is still %q", trouble)
-		}
+		proof.Same(t, strings.Join(p.Of.State().Reasons, "; "), "", "the trouble is still")
 		sp, sq := p.End(), q.End()
 		hs.Check(t)
 		if hs.Tasks() != tasks || sp.Failed+sq.Failed+sp.Retried+sq.Retried+sp.Lost+sq.Lost != 0 {

@@ -228,13 +228,11 @@ func TestTheKeyOfForeignMessagesIsPinned(t *testing.T) {
 		}
 		cfg.ForeignKey = ""
 		seen := &testworld.Seen{}
-		if p, err = processor.New(cfg, seen, processor.Options{UntilIdle: 30 * time.Second}); err != nil {
-			t.Fatal(err)
-		}
+		p, err = processor.New(cfg, seen, processor.Options{UntilIdle: 30 * time.Second})
+		proof.Must(t, err)
 		putOrders(w, 20)
-		if _, err = p.Run(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		_, err = p.Run(t.Context())
+		proof.Must(t, err)
 		checkOrders(t, 20, seen)
 	})
 }
@@ -274,9 +272,7 @@ func TestAForeignQueueIsAddedAndOutlivesItsWorkload(t *testing.T) {
 		if err != nil || !gone.Deleted || !slices.Equal(gone.Foreign, []string{"accounta/orders", "accountb/invoices"}) {
 			t.Fatalf("%+v, %v", gone, err)
 		}
-		if n := inForeign(w); n != 30 {
-			t.Errorf("%d messages are left, want 30", n)
-		}
+		proof.Same(t, inForeign(w), 30, "messages are left")
 		if _, err := w.Queue("accounta", "shop-00").Count(t.Context()); !queues.NotThere(err) {
 			t.Errorf("a queue of the workload is still there: %v", err)
 		}
@@ -294,9 +290,7 @@ func TestAForeignQueueIsNotMadeByThoseWhoReadIt(t *testing.T) {
 				t.Errorf("nothing is said of %s", queue)
 			}
 		}
-		if _, err := accounts.Add(t.Context(), shop(w, "operator"), "accounta"); err != nil {
-			t.Error(err)
-		}
+		proof.Must(t, proof.ErrOf(accounts.Add(t.Context(), shop(w, "operator"), "accounta")))
 		for account, queue := range map[string]string{"accounta": "orders", "accountb": "invoices"} {
 			if _, err := w.Queue(account, queue).Count(t.Context()); !queues.NotThere(err) {
 				t.Errorf("%s/%s: %v", account, queue, err)

@@ -65,17 +65,13 @@ func TestAllWhoWaitAtAGateStartTogether(t *testing.T) {
 						t.Errorf("%s waits at %q and holds %d segments", m.Instance, m.Waiting, m.Holds.Len())
 					}
 				}
-				if len(v.Members) != n {
-					t.Errorf("%d members", len(v.Members))
-				}
+				proof.Same(t, len(v.Members), n, "members")
 				for _, p := range ps {
 					if s := p.State(); s.Phase != "waiting" || s.Ready || s.Gate != "go" || s.Done.Waiting != "go" {
 						t.Fatalf("before the release: %+v", s)
 					}
 				}
-				if n := w.Requests("GetMessages"); n != 0 {
-					t.Errorf("%d gets while waiting", n)
-				}
+				proof.Same(t, w.Requests("GetMessages"), 0, "gets while waiting")
 
 				push.blocked.Store(blocked)
 				cfg := w.Cfg
@@ -176,9 +172,7 @@ func TestAGateIsWaitedAtThroughAnOutage(t *testing.T) {
 		time.Sleep(30 * time.Second)
 		release(w) // by a process that can reach the account
 		time.Sleep(5 * time.Minute)
-		if n := h.Deliveries(); n != 0 {
-			t.Errorf("%d deliveries without having seen the gate open", n)
-		}
+		proof.Same(t, h.Deliveries(), 0, "deliveries without having seen the gate open")
 		dark.Remove()
 		time.Sleep(2 * time.Minute)
 		if s := p.End(); s.Handled != int64(tasks) {
@@ -194,9 +188,7 @@ func TestANameThatNoGateCanHaveIsAMistakeOfUse(t *testing.T) {
 			t.Errorf("%q: %v", name, err)
 		}
 	}
-	if _, err := processor.New(twoAccounts(), &testworld.Seen{}, processor.Options{Gate: "morning-1.x_y~z"}); err != nil {
-		t.Error(err)
-	}
+	proof.Must(t, proof.ErrOf(processor.New(twoAccounts(), &testworld.Seen{}, processor.Options{Gate: "morning-1.x_y~z"})))
 }
 
 const (

@@ -71,9 +71,7 @@ func TestAPollerThatIsStuckDoesNotGoRound(t *testing.T) {
 			t.Errorf("%q are stuck", names)
 		}
 		planted.Store(true)
-		if names := testworld.Stuck(p, 5*time.Minute); !slices.Equal(names, []string{"poller"}) {
-			t.Errorf("%q are stuck, want the poller", names)
-		}
+		proof.Alike(t, testworld.Stuck(p, 5*time.Minute), []string{"poller"}, "are stuck")
 		planted.Store(false)
 		close(release)
 		run.End()

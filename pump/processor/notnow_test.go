@@ -217,9 +217,7 @@ func TestATaskThatIsAlwaysToldNotNowIsQuarantinedInTheEnd(t *testing.T) {
 				w.Put("accounta", "work-00", 1, 20)
 				var at []time.Time
 				h := &testworld.Seen{Work: func(_ context.Context, task *pump.Task) error {
-					if task.Attempt != 1 {
-						t.Errorf("attempt %d", task.Attempt)
-					}
+					proof.Same(t, task.Attempt, 1, "attempt")
 					if task.N != 7 {
 						return nil
 					}

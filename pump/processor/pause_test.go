@@ -98,20 +98,27 @@ func TestAPauseAtAnyMomentLosesAndDoublesNothing(t *testing.T) {
 					w.Within(20*time.Minute, "all is done", func() bool { return h.Tasks() == tasks })
 					time.Sleep(30 * time.Second)
 					sa, sb := a.End(), b.End()
-					h.Expect(t, tasks, tasks)
-					for _, task := range h.Order {
-						if task.Attempt != 1 {
-							t.Errorf("a pause was counted as an attempt: %+v", task)
-						}
-					}
-					if n := sa.Failed + sb.Failed + sa.Quarantined + sb.Quarantined + sa.Split + sb.Split + sa.Lost + sb.Lost; n > 0 {
-						t.Errorf("%+v %+v", sa, sb)
-					}
-					w.ExpectEmpty()
+					undisturbed(w, h, tasks, sa, sb)
 				})
 			})
 		}
 	}
+}
+
+// undisturbed checks that each of so many tasks was done once, in its first attempt, and that nothing
+// else became of any.
+func undisturbed(w *testworld.World, h *begun, tasks int, ended ...processor.Summary) {
+	w.T.Helper()
+	h.Expect(w.T, tasks, tasks)
+	for _, task := range h.Order {
+		proof.Same(w.T, task.Attempt, 1, "a pause was counted as an attempt", task)
+	}
+	for _, s := range ended {
+		if s.Failed+s.Quarantined+s.Split+s.Lost > 0 {
+			w.T.Errorf("%+v", s)
+		}
+	}
+	w.ExpectEmpty()
 }
 
 // standsStill checks that so many processors say that nothing of the workload is at work, and the
@@ -129,9 +136,7 @@ func standsStill(w *testworld.World, processors int) {
 			still++
 		}
 	}
-	if still != processors {
-		w.T.Errorf("%d processors stand still, not %d", still, processors)
-	}
+	proof.Same(w.T, still, processors, "processors stand still")
 	if n := w.Left(); n == 0 {
 		w.T.Error("nothing waits")
 	}
@@ -195,9 +200,7 @@ func TestAPausedProcessorPutsBackWhatItHasNotStarted(t *testing.T) {
 		if n := h.between(at.Add(twoBeats), time.Now()); n > 0 || h.Tasks() == 0 {
 			t.Errorf("%d tasks were begun later than two beats after the pause, %d in all", n, h.Tasks())
 		}
-		if n := w.Visible("accounta", "work-00"); n != 1 {
-			t.Errorf("%d messages are visible", n)
-		}
+		proof.Same(t, w.Visible("accounta", "work-00"), 1, "messages are visible")
 		resume(w)
 		w.Within(3*time.Minute, "all is done", func() bool { return h.Tasks() == tasks })
 		time.Sleep(10 * time.Second)

@@ -104,16 +104,7 @@ func waitsOutOfTheWay(w *testworld.World, moment time.Duration, c pausedCase) {
 	w.Within(putOffMost+working, "all is done", func() bool { return h.Tasks() == c.all })
 	noneIsPaused(w)
 	sa, sb := a.End(), b.End()
-	h.Expect(t, c.all, c.all)
-	for _, task := range h.Order {
-		if task.Attempt != 1 {
-			t.Errorf("a pause was counted as an attempt: %+v", task)
-		}
-	}
-	if n := sa.Failed + sb.Failed + sa.Quarantined + sb.Quarantined + sa.Split + sb.Split + sa.Lost + sb.Lost; n > 0 {
-		t.Errorf("%+v %+v", sa, sb)
-	}
-	w.ExpectEmpty()
+	undisturbed(w, h, c.all, sa, sb)
 }
 
 // noneIsPaused checks that the marks are gone, or go by themselves.
@@ -228,9 +219,7 @@ func TestWhatIsPausedIsMetEveryFewMinutes(t *testing.T) {
 					t.Errorf("%d messages went back %d times in an hour", w.Left(), ends)
 				}
 				idle := &begun{}
-				if _, err := testworld.Made(w, processor.New, "idle", idle, processor.Options{UntilIdle: time.Minute}).Run(t.Context()); err != nil {
-					t.Error(err)
-				}
+				proof.Must(t, proof.ErrOf(testworld.Made(w, processor.New, "idle", idle, processor.Options{UntilIdle: time.Minute}).Run(t.Context())))
 				resumePart(w, part)
 				w.Within(putOffMost+time.Minute, "all is done", func() bool { return h.Tasks() == tasks })
 				s := p.End()

@@ -119,9 +119,7 @@ func TestAnAccountIsDrainedWhileARunIsPaused(t *testing.T) {
 		time.Sleep(queues.RemoveAfter)
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
 		defer cancel()
-		if _, err := accounts.Remove(ctx, w.Operator(), "accountb", accounts.RemoveOptions{Wait: true}); err != nil {
-			t.Error(err)
-		}
+		proof.Must(t, proof.ErrOf(accounts.Remove(ctx, w.Operator(), "accountb", accounts.RemoveOptions{Wait: true})))
 		if n := h.Tasks(); n > 0 {
 			t.Errorf("%d tasks were begun", n)
 		}

@@ -345,9 +345,7 @@ type batches struct {
 }
 
 func (b *batches) HandleBatch(ctx context.Context, tasks []*pump.Task) []error {
-	if len(tasks) != 1 {
-		b.t.Errorf("%d tasks at once", len(tasks))
-	}
+	proof.Same(b.t, len(tasks), 1, "tasks at once")
 	return []error{b.Handle(ctx, tasks[0])}
 }
 

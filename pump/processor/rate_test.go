@@ -59,9 +59,7 @@ func TestLatencyIsThatOfAStopwatch(t *testing.T) {
 				t.Errorf("%s: %.3f s, by the stopwatch %.3f s", name, c.got, c.want.Seconds())
 			}
 		}
-		if all.Tasks != 200 {
-			t.Errorf("%d tasks were measured, want 200", all.Tasks)
-		}
+		proof.Same(t, all.Tasks, 200, "tasks were measured")
 	})
 }
 
@@ -248,9 +246,7 @@ func TestMaxRateHoldsUpNoStop(t *testing.T) {
 		if h.Tasks() == 0 || h.Tasks() > 3 || s.Failed > 0 || s.Retried > 0 {
 			t.Errorf("%d tasks were begun: %+v", h.Tasks(), s)
 		}
-		if n := w.Visible("accounta", "work-00"); n != 3 {
-			t.Errorf("%d messages are visible, want 3", n)
-		}
+		proof.Same(t, w.Visible("accounta", "work-00"), 3, "messages are visible")
 		rest := &testworld.Seen{}
 		testworld.Ran(w, processor.New, "p", rest, processor.Options{UntilIdle: 2 * time.Minute})
 		if n := h.Tasks() + rest.Tasks(); n != 30 || rest.Deliveries() != rest.Tasks() {

@@ -2,7 +2,6 @@ package processor_test
 
 import (
 	"errors"
-	"strings"
 	"testing"
 	"time"
 
@@ -77,9 +76,7 @@ func TestALimitIsChangedWithoutARestart(t *testing.T) {
 		}
 		other := c
 		other.Workload = "another"
-		if err := p.Reload(other); err == nil || !strings.Contains(err.Error(), "workload") {
-			t.Errorf("another workload is taken: %v", err)
-		}
+		proof.Says(t, p.Reload(other), "workload", "another workload is taken")
 		if s := p.State(); target() != 20_000 || len(s.Accounts) != 2 {
 			t.Errorf("of a wrong configuration something was taken: %v, %d accounts", target(), len(s.Accounts))
 		}
@@ -88,9 +85,7 @@ func TestALimitIsChangedWithoutARestart(t *testing.T) {
 			t.Errorf("then %v messages a second", target())
 		}
 		time.Sleep(time.Minute)
-		if target() != 500 {
-			t.Errorf("and a minute later %v", target())
-		}
+		proof.Same(t, target(), 500, "and a minute later")
 		run.End()
 	})
 }

@@ -103,9 +103,7 @@ func TestASegmentWithAllTheRunsThatItMayHaveHoldsFurtherOnesBackSaysSoAndHeals(t
 		w.Within(time.Minute, "the last that has room is done", func() bool { return h.Tasks() == 5 && w.Left() == 0 })
 		w.OneTask(segment)
 		time.Sleep(time.Minute)
-		if h.Tasks() != 5 {
-			t.Error("the bound does not hold")
-		}
+		proof.Same(t, h.Tasks(), 5, "the bound does not hold")
 		alive.Clear()
 		w.Within(closing.SilentBeats*crowdBeat+closing.AbandonPressed+2*closing.OverPressed, "it has room", func() bool { return h.Tasks() == 6 && w.Left() == 0 })
 		time.Sleep(3 * closing.OverPressed)
@@ -149,9 +147,7 @@ func TestAFullStateHoldsItsTasksBackInAtLeastOnceTooAndOthersGoOn(t *testing.T) 
 			w.PutTasks(testworld.SomeSegment, 10+n)
 		}
 		time.Sleep(30 * time.Minute)
-		if w.Left() != 4 {
-			t.Errorf("%d messages wait, want 4", w.Left())
-		}
+		proof.Same(t, w.Left(), 4, "messages wait")
 		if s := p.Of.State(); s.StatesFull != 1 || s.StateUsed < 0.8 || !strings.Contains(strings.Join(s.Reasons, "; "), "keep less of each key, or use more segments") {
 			t.Errorf("%d full, %.2f used: %q", s.StatesFull, s.StateUsed, s.Reasons)
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/closing"
@@ -71,9 +72,7 @@ func TestP13BeforeAMessageIsQuarantinedItsRunIsReadAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rows := &darkRuns{err: pump.ErrNoRun}
 		c := base.NewRunCache(rows, slog.New(slog.DiscardHandler))
-		if got := c.Look(t.Context(), codec.RunID{1}); got != closing.Absent {
-			t.Errorf("verdict %v", got)
-		}
+		proof.Same(t, c.Look(t.Context(), codec.RunID{1}), closing.Absent, "verdict")
 		time.Sleep(base.RunUnknownFor)
 		rows.err = nil
 		if got := c.Look(t.Context(), codec.RunID{1}); got != closing.GoOn || rows.reads != 2 {
@@ -86,9 +85,7 @@ func TestP13AnUnreadableRunRowQuarantinesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, err := range []error{errors.New("no table"), context.DeadlineExceeded} {
 			c := base.NewRunCache(&darkRuns{err: err}, slog.New(slog.DiscardHandler))
-			if got := c.Look(t.Context(), codec.RunID{1}); got != closing.GoOn {
-				t.Errorf("%v: verdict %v", err, got)
-			}
+			proof.Same(t, c.Look(t.Context(), codec.RunID{1}), closing.GoOn, err, "verdict")
 		}
 	})
 }

@@ -178,9 +178,7 @@ func TestP64AStrayIsBroughtHomeAndAMarkedSpillIsNot(t *testing.T) {
 		for _, p := range all {
 			forwarded += p.End().Forwarded
 		}
-		if forwarded != 2 {
-			t.Errorf("%d messages were brought home, want the two strays", forwarded)
-		}
+		proof.Same(t, forwarded, 2, "messages were brought home")
 	})
 }
 
@@ -355,9 +353,7 @@ func TestInASharedWorkloadAnybodyTakesAnything(t *testing.T) {
 		if hs.Tasks() != tasks || by["p"] < 20 || by["q"] < 20 || by["r"] < 20 {
 			t.Errorf("%d of %d tasks, by %v", hs.Tasks(), tasks, by)
 		}
-		if n := len(w.View().Members); n != 3 {
-			t.Errorf("%d members", n)
-		}
+		proof.Same(t, len(w.View().Members), 3, "members")
 		for _, p := range all {
 			if s := p.End(); s.Passed+s.Forwarded+s.Lost != 0 {
 				t.Errorf("%+v", s)

@@ -118,9 +118,7 @@ func TestALimitByKeyIsSetAndTakenBack(t *testing.T) {
 		p := testworld.Begun(w, processor.New, "p", judge, processor.Options{Concurrency: 8})
 		judge.give(w, slices.Repeat([]string{"a"}, 60), 1000)
 		time.Sleep(20 * time.Second)
-		if n := judge.atOnce("a"); n != 1 {
-			t.Errorf("%d tasks of a key at once, want 1", n)
-		}
+		proof.Same(t, judge.atOnce("a"), 1, "tasks of a key at once")
 		set(w, nil, "per-key-concurrent")
 		w.Within(2*time.Minute, "all are done", func() bool { return judge.Tasks() == 60 })
 		if n := judge.atOnce("a"); n < 4 {
@@ -190,9 +188,7 @@ func TestAWrongSettingIsRefused(t *testing.T) {
 func TestWithoutAnEntryOnlyAPauseIsMade(t *testing.T) {
 	testworld.In(t, testworld.Plain, 1, 1, nil, func(t *testing.T, w *testworld.World) {
 		w.Sim.Inject(azsim.Rule{Service: "table", Partition: "work.log", Fault: azsim.FailBefore})
-		if _, err := workloads.SetSettings(t.Context(), w.Operator(), map[string]string{"beat": "1s"}, nil, "me"); err == nil || !strings.Contains(err.Error(), "nothing was changed") {
-			t.Errorf("set: %v", err)
-		}
+		proof.Says(t, proof.ErrOf(workloads.SetSettings(t.Context(), w.Operator(), map[string]string{"beat": "1s"}, nil, "me")), "nothing was changed", "set")
 		pause(w)
 		if v := w.View(); len(v.Workload.Settings) > 0 || !v.Workload.Paused.Is() {
 			t.Errorf("%+v, %+v", v.Workload.Settings, v.Workload.Paused)

@@ -150,15 +150,11 @@ func TestEveryTaskIsHandledOnceAndEveryMessageDeleted(t *testing.T) {
 		h := &testworld.Seen{Work: func(ctx context.Context, _ *pump.Task) error { return testworld.Pause(ctx, 100*time.Millisecond) }}
 		s := testworld.Ran(w, processor.New, "p", h, processor.Options{UntilIdle: 5 * time.Second})
 		h.Expect(t, tasks, tasks)
-		if n := w.Left(); n != 0 {
-			t.Errorf("%d messages are left", n)
-		}
+		proof.Same(t, w.Left(), 0, "messages are left")
 		if s.Handled != int64(tasks) || s.Envelopes != 3*4*10 || s.Failed+s.Retried+s.Quarantined+s.Released+s.Lost != 0 {
 			t.Errorf("summary %+v", s)
 		}
-		if n := h.AtOnce(); n != defaultConcurrency {
-			t.Errorf("%d tasks at once, want the default concurrency", n)
-		}
+		proof.Same(t, h.AtOnce(), defaultConcurrency, "tasks at once")
 		t.Logf("%+v", s)
 	})
 }
@@ -200,15 +196,11 @@ func TestP65NothingIsBroughtHomeByAMapThatIsTooOld(t *testing.T) {
 
 		w.PutText("accountd", "work-00", w.Envelope(segment, 3))
 		time.Sleep(time.Minute)
-		if n := w.Count(gone, "work-00"); n != 0 {
-			t.Errorf("%d messages were put into a queue that was removed", n)
-		}
+		proof.Same(t, w.Count(gone, "work-00"), 0, "messages were put into a queue that was removed")
 		dark.Remove()
 		deaf.Remove()
 		time.Sleep(2 * time.Minute)
-		if hs.Tasks() != 3 {
-			t.Errorf("%d of 3 tasks", hs.Tasks())
-		}
+		proof.Same(t, hs.Tasks(), 3, "tasks")
 		p.End()
 		q.End()
 	})
@@ -231,9 +223,7 @@ func TestAProcessorThatWaitsForTheLeasesOfTheDeadSaysSo(t *testing.T) {
 					old = append(old, testworld.Begun(w, processor.New, instance, &testworld.Seen{}, processor.Options{Grace: -1}))
 				}
 				w.Settled(2)
-				if w.Logged(waiting) != 0 {
-					t.Error("they say that they wait for each other")
-				}
+				proof.Same(t, w.Logged(waiting), 0, "they say that they wait for each other")
 				for _, instance := range []string{"p1", "p2"} {
 					w.Fault(azsim.Rule{Instance: instance, Fault: azsim.FailBefore})
 				}
@@ -310,9 +300,7 @@ func TestTasksThatAStateHasNoRoomForAreTriedSeldomAndThenQuarantined(t *testing.
 		if s.Ready || !strings.Contains(strings.Join(s.Reasons, "; "), "state of 1 of its segments is full") || s.StatesFull != 1 || s.StateUsed < 0.8 {
 			t.Errorf("the state is full and it says %q, %d full, %.2f used", s.Reasons, s.StatesFull, s.StateUsed)
 		}
-		if s.Done.Split != 0 {
-			t.Errorf("%d messages were split", s.Done.Split)
-		}
+		proof.Same(t, s.Done.Split, 0, "messages were split")
 		w.PutTasks(testworld.SomeSegment, 0) // fits
 		time.Sleep(25 * time.Minute)
 		w.ExpectBook(4, 0)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/member"
 	"github.com/queuepump/queuepump/pump/internal/workload"
@@ -56,9 +57,7 @@ func TestATallyThatCannotBeWrittenIsWrittenLater(t *testing.T) {
 	}
 	ts.Flush(t.Context())
 	ts.Flush(t.Context())
-	if requests != 2 {
-		t.Errorf("%d requests in two beats", requests)
-	}
+	proof.Same(t, requests, 2, "requests in two beats")
 	broken, requests = false, 0
 	ts.Add(pump.RunID{0, 0, 1}, workload.Tally{Handled: 1}) // changes last, so it comes last
 	for range 5 {

@@ -11,6 +11,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
@@ -59,9 +60,7 @@ func TestP9WhatIsMeasuredInOneInstantHasNoOrder(t *testing.T) {
 func TestLeasesFollowTheSlowestMessagesBetweenTheirBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		terms := leases.NewTiming(0, pump.RetryPolicy{})
-		if got := terms.Lease(); got != leases.FirstLease {
-			t.Errorf("%v before anything was measured", got)
-		}
+		proof.Same(t, terms.Lease(), leases.FirstLease, "before anything was measured")
 		for _, c := range []struct{ held, least, most time.Duration }{
 			{time.Millisecond, leases.LeastLease, leases.LeastLease},
 			{5 * time.Second, leases.LeastLease, leases.LeastLease},
@@ -83,9 +82,7 @@ func TestLeasesFollowTheSlowestMessagesBetweenTheirBounds(t *testing.T) {
 			time.Sleep(time.Second)
 			terms.Settled(time.Second + time.Duration(i%100/99)*5*time.Minute)
 		}
-		if got := terms.Lease(); got != leases.LeastLease {
-			t.Errorf("one slow message in a hundred makes a lease of %v", got)
-		}
+		proof.Same(t, terms.Lease(), leases.LeastLease, "one slow message in a hundred makes a lease of")
 	})
 }
 

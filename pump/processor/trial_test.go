@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
@@ -53,9 +54,7 @@ func TestP42ATrialIsOverThatFindsItsMessageLostBeforeItIsMarked(t *testing.T) {
 				receipt, err := r.keeper.Take(t.Context(), next)
 				must(t, err)
 				r.keeper.GiveBack(next, false)
-				if _, err := w.Queue("accounta", next.Queue.Name).Renew(t.Context(), receipt, 30*time.Second); err != nil {
-					t.Fatal(err)
-				}
+				must(t, proof.ErrOf(w.Queue("accounta", next.Queue.Name).Renew(t.Context(), receipt, 30*time.Second)))
 				slow := w.Fault(azsim.Rule{Fault: azsim.DelayBefore, Delay: 2 * time.Second, Object: next.Queue.Name}, "UpdateMessage")
 				w.Within(20*time.Second, "it is being renewed", func() bool { return slow.Hits() == 1 })
 				close(goOn) // its trial begins

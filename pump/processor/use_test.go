@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/processor"
 	"github.com/queuepump/queuepump/pump/pumptest"
@@ -43,9 +44,7 @@ func TestABodyThatDoesNotDecodeIsRejectedAtOnceAndSaysWhere(t *testing.T) {
 		w.Quarantined(1, `field "Parts.Count": a string does not fit int`)
 		w.Quarantined(1, `field "Due": parsing time`)
 		w.Quarantined(1, "unexpected end of JSON input, at byte 8")
-		if got := strings.Join(seen, ","); got != "cup,k,i" {
-			t.Errorf("the handler saw %s", got)
-		}
+		proof.Same(t, strings.Join(seen, ","), "cup,k,i", "the handler saw")
 	})
 }
 
@@ -91,9 +90,7 @@ func TestMiddlewareSeesEachCallInItsOrder(t *testing.T) {
 		w.Quarantined(1, "bad")
 		want := "outer,inner,inner good done,inner bad rejected,outer good done,outer bad rejected," +
 			"outer,inner,inner bad rejected,outer bad rejected"
-		if got := strings.Join(said, ","); got != want {
-			t.Errorf("got %s", got)
-		}
+		proof.Same(t, strings.Join(said, ","), want)
 	})
 }
 

@@ -71,24 +71,18 @@ func TestPeekShowsWhatWaitsAndTakesNothing(t *testing.T) {
 		if !slices.Equal(lines, want) {
 			t.Errorf("got\n%s\nwant\n%s", strings.Join(lines, "\n"), strings.Join(want, "\n"))
 		}
-		if sum != (quarantine.PeekedSum{Queues: 4, Messages: 4, Seen: 4, Matching: 4}) {
-			t.Errorf("%+v", sum)
-		}
+		proof.Same(t, sum, (quarantine.PeekedSum{Queues: 4, Messages: 4, Seen: 4, Matching: 4}))
 		for operation, most := range map[string]int{"GetMessages": 0, "DeleteMessage": 0, "UpdateMessage": 0, "PeekMessages": 3, "GetQueueMetadata": 4} {
 			if n := w.Requests(operation); n > most {
 				t.Errorf("%d %s", n, operation)
 			}
 		}
-		if n := w.Visible("accountb", "work-00"); n != 2 {
-			t.Errorf("%d are visible", n)
-		}
+		proof.Same(t, w.Visible("accountb", "work-00"), 2, "are visible")
 		none := func(name string, f quarantine.PeekFilter, want ...string) {
 			t.Helper()
 			lines, _ := peeked(t, w, f)
 			lines = slices.DeleteFunc(lines, func(s string) bool { return strings.Contains(s, " seen ") })
-			if !slices.Equal(lines, want) {
-				t.Errorf("%s: %q", name, lines)
-			}
+			proof.Alike(t, lines, want, name)
 		}
 		none("a key", quarantine.PeekFilter{Key: []byte("key")}, want[1], want[3])
 		none("a key of none", quarantine.PeekFilter{Key: []byte("other")})
@@ -96,10 +90,7 @@ func TestPeekShowsWhatWaitsAndTakesNothing(t *testing.T) {
 		none("a run", quarantine.PeekFilter{Run: w.Run}, want[1], want[6])
 		none("foreign", quarantine.PeekFilter{Foreign: true}, want[4], want[6])
 		none("a queue", quarantine.PeekFilter{Queue: "accounta/work-01"}, want[1])
-		if _, err := quarantine.Peek(t.Context(), w.Operator(), quarantine.PeekFilter{Queue: "accounta/work-07"}, nil); err == nil ||
-			!strings.Contains(err.Error(), "no queue") {
-			t.Error(err)
-		}
+		proof.Says(t, proof.ErrOf(quarantine.Peek(t.Context(), w.Operator(), quarantine.PeekFilter{Queue: "accounta/work-07"}, nil)), "no queue")
 	})
 }
 
@@ -138,9 +129,7 @@ func TestPeekSaysHowManyItCannotSee(t *testing.T) {
 		for range 3 {
 			w.PutText("accounta", "work-01", []byte("n"))
 		}
-		if _, err := w.Queue("accounta", "work-01").Get(t.Context(), 2, time.Hour); err != nil {
-			t.Fatal(err)
-		}
+		proof.Must(t, proof.ErrOf(w.Queue("accounta", "work-01").Get(t.Context(), 2, time.Hour)))
 		lines, sum := peeked(t, w, quarantine.PeekFilter{Key: []byte("none")})
 		if want := []string{"accounta/work-00 40 seen 32 unseen 8", "accounta/work-01 3 seen 1 unseen 2"}; !slices.Equal(
 			lines,

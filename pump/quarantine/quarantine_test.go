@@ -2,7 +2,6 @@ package quarantine_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -61,9 +60,7 @@ func TestQuarantineIsListedOverAllAccountsAndPutBack(t *testing.T) {
 		// Also after the context ended in the midst of it.
 		ctx, cancel := context.WithCancel(t.Context())
 		err := quarantineOf(w).List(ctx, quarantine.Filter{}, func(*quarantine.Message) bool { cancel(); return true })
-		if !errors.Is(err, context.Canceled) {
-			t.Errorf("canceled: %v", err)
-		}
+		proof.Is(t, err, context.Canceled, "canceled")
 		check("after it was canceled", quarantine.Filter{}, 100, 200)
 	})
 }
@@ -110,9 +107,7 @@ func TestP44RedriveTriesAgainAsIfForTheFirstTime(t *testing.T) {
 				}
 				h.Expect(t, tasks, tasks+32) // 16 of them three times
 				for _, task := range h.Order {
-					if task.Attempt != 1 {
-						t.Errorf("attempt %d", task.Attempt)
-					}
+					proof.Same(t, task.Attempt, 1, "attempt")
 				}
 			})
 		})
@@ -134,9 +129,7 @@ func TestRedrivingIsAsFastAsTheBudgetsAllow(t *testing.T) {
 		if took := time.Since(began); len(outs) != 600 || took > 5*time.Second {
 			t.Errorf("%d of 600 in %v", len(outs), took)
 		}
-		if n := len(listed(w, quarantine.Filter{})); n != 40 {
-			t.Errorf("%d are left, want 40", n)
-		}
+		proof.Same(t, len(listed(w, quarantine.Filter{})), 40, "are left")
 		fill(60)
 		began = time.Now()
 		outs = drop(w, quarantine.Filter{})

@@ -84,9 +84,7 @@ func (w *interrupted) expect(what string, done, quarantined int) {
 	if n := w.handled.Deliveries(); n != done {
 		w.T.Errorf("%s: the task was done %d times, want %d", what, n, done)
 	}
-	if n := len(w.Poisoned("accounta")); n != quarantined {
-		w.T.Errorf("%s: %d messages are in quarantine, want %d", what, n, quarantined)
-	}
+	proof.Same(w.T, len(w.Poisoned("accounta")), quarantined, what, "messages are in quarantine")
 }
 
 // forgets has the segment keep so many names of later tasks that the oldest go by age.

@@ -52,9 +52,7 @@ func TestQuarantineSaysWhatCannotBeRedrivenAndWhy(t *testing.T) {
 		time.Sleep(time.Second)
 		for _, dry := range []bool{true, false} {
 			outs := redrive(w, quarantine.Filter{}, quarantine.Options{Dry: dry})
-			if len(outs) != len(bad) {
-				t.Errorf("%d outcomes", len(outs))
-			}
+			proof.Same(t, len(outs), len(bad), "outcomes")
 			for _, o := range outs {
 				if o.Outcome != quarantine.Kept || !strings.Contains(o.Problem, bad[o.ID]) {
 					t.Errorf("%s: %q, want %q", o.Outcome, o.Problem, bad[o.ID])

@@ -83,9 +83,7 @@ func TestAnEmptyContributionIsFolded(t *testing.T) {
 	proof.Must(t, err)
 	n := 0
 	r.Fold(&n, c)
-	if n != 1 {
-		t.Errorf("folded %d", n)
-	}
+	proof.Same(t, n, 1, "folded")
 }
 
 func TestAStateOfAnotherReducerOrADamagedOneIsRefused(t *testing.T) {
@@ -141,9 +139,7 @@ func TestAReducerThatCannotWorkIsRefusedBeforeAnythingIsDone(t *testing.T) {
 			cfg.Segments = c.segments
 			_, err := processor.New(cfg, r.Handler(), c.o)
 			if c.says == "" {
-				if err != nil {
-					t.Error(err)
-				}
+				proof.Must(t, err)
 				return
 			}
 			if ce, is := errors.AsType[*pump.ConfigError](err); !is || ce.Field != "reducer" || !strings.Contains(ce.Error(), c.says) {
@@ -155,9 +151,7 @@ func TestAReducerThatCannotWorkIsRefusedBeforeAnythingIsDone(t *testing.T) {
 	_, err := processor.New(cfg, (&reduce.Reducer[unstorable, int]{
 		Name: "channels", Map: func(context.Context, *pump.Task) (int, error) { return 0, nil }, Fold: func(*unstorable, int) {},
 	}).Handler(), processor.Options{})
-	if err == nil || !strings.Contains(err.Error(), "zero state") {
-		t.Errorf("a channel as JSON: %v", err)
-	}
+	proof.Says(t, err, "zero state", "a channel as JSON")
 	if err := totalsReducer().Handler().Handle(t.Context(), &pump.Task{}); err == nil {
 		t.Error("a reducer behind another handler drops what tasks contribute, and says nothing")
 	}
@@ -194,9 +188,8 @@ func records(w *testworld.World, h pump.Handler) *ledger.Ledger {
 	table := queues.Open(&w.Cfg).Control
 	of, err := workload.Load(w.T.Context(), table, w.Cfg.Workload)
 	proof.Must(w.T, err)
-	if of, err = of.PinReducer(w.T.Context(), r.Pinned()); err != nil {
-		w.T.Fatal(err)
-	}
+	of, err = of.PinReducer(w.T.Context(), r.Pinned())
+	proof.Must(w.T, err)
 	l := ledger.Open(table, of, ledger.Options{Instance: "owner", Record: true, State: r})
 	for segments := range slices.Chunk(w.EverySegment(), 64) {
 		var holds []cluster.Hold
@@ -249,9 +242,7 @@ func TestCountsOfOneKeyInManySegmentsAreOneSortedLine(t *testing.T) {
 			t.Errorf("%q, %v; want %q", got, err, want)
 		}
 		for k := range handlers.ReadCounts(t.Context(), w.Cfg) {
-			if k.Key != "Bern" {
-				t.Errorf("went on to %q", k.Key)
-			}
+			proof.Same(t, k.Key, "Bern", "went on to")
 			break
 		}
 		ctx, cancel := context.WithCancel(t.Context())
@@ -288,21 +279,15 @@ func TestStatesAreThoseOfTheirSegmentsInOrder(t *testing.T) {
 				t.Errorf("of another reducer: %v, %v", state, err)
 			}
 		}
-		if _, err := readCounts(w); err == nil || !strings.Contains(err.Error(), "does not count") {
-			t.Errorf("what does not count was read: %v", err)
-		}
+		proof.Says(t, proof.ErrOf(readCounts(w)), "does not count", "what does not count was read")
 	})
 }
 
 func TestWithoutAReducerThereIsNoStateAndItSaysSo(t *testing.T) {
 	testworld.In(t, testworld.Plain, 1, 2, nil, func(t *testing.T, w *testworld.World) {
-		if _, err := readCounts(w); err == nil || !strings.Contains(err.Error(), "or with a reducer in Go") {
-			t.Error(err)
-		}
+		proof.Says(t, proof.ErrOf(readCounts(w)), "or with a reducer in Go")
 		w.Cfg.Workload = "other"
-		if _, err := readCounts(w); !errors.Is(err, pump.ErrNoWorkload) {
-			t.Error(err)
-		}
+		proof.Is(t, proof.ErrOf(readCounts(w)), pump.ErrNoWorkload)
 		_ = w.Sim.Inject(azsim.Rule{Fault: azsim.Answer, Status: 403, Code: "AuthenticationFailed", Service: "table"})
 		if _, err := readCounts(w); err == nil {
 			t.Error("a table that refuses holds no counts")
@@ -370,13 +355,9 @@ func TestW4EachTaskIsInTheStateOnceWhoeverDiesOrIsCutOff(t *testing.T) {
 				if !maps.Equal(got, want) {
 					t.Errorf("the states come to %v, want %v", got, want)
 				}
-				if n := w.Left(); n != 0 {
-					t.Errorf("%d messages are left", n)
-				}
+				proof.Same(t, w.Left(), 0, "messages are left")
 				for _, a := range w.Cfg.Accounts {
-					if n := len(w.Poisoned(a.Name)); n != 0 {
-						t.Errorf("%d messages are in quarantine", n)
-					}
+					proof.Same(t, len(w.Poisoned(a.Name)), 0, "messages are in quarantine")
 				}
 				if duplicates == 0 || lost == 0 {
 					t.Errorf("%d duplicates were recognised and %d requests were hit: nothing was tried", duplicates, lost)

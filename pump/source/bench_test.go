@@ -22,9 +22,7 @@ func BenchmarkReadLine(b *testing.B) {
 		source.Reset(lines)
 		cut.jump(0, 1)
 		for range tasks {
-			if err := format.next(cut, &rec); err != nil {
-				b.Fatal(err)
-			}
+			must(b, format.next(cut, &rec))
 		}
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/tasks, "ns/task")

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump/internal/testkit"
 )
 
@@ -29,9 +30,7 @@ func TestALineThatGoesOnAfterItWasTakenBreaksTheRun(t *testing.T) {
 	}
 	must(t, r.(interface{ Unchanged() error }).Unchanged())
 	testkit.Append(t, path, "o\nthree\n")
-	if err := r.(interface{ Unchanged() error }).Unchanged(); !errors.Is(err, ErrSourceChanged) {
-		t.Errorf("got %v", err)
-	}
+	proof.Is(t, r.(interface{ Unchanged() error }).Unchanged(), ErrSourceChanged)
 }
 
 // A12: of several files the cursor has the path.
@@ -99,18 +98,14 @@ func TestSkippingEndsWithItsContext(t *testing.T) {
 		must(t, err)
 		before := string(r.AppendCursor(nil))
 		ctx := &fuse{Context: t.Context(), left: 40}
-		if _, err := r.Next(ctx); !errors.Is(err, context.Canceled) {
-			t.Errorf("got %v", err)
-		}
+		proof.Is(t, proof.ErrOf(r.Next(ctx)), context.Canceled)
 		if done, _ := r.Progress(); done > 40<<20 {
 			t.Errorf("%d bytes were read", done)
 		}
 		if after := string(r.AppendCursor(nil)); after != before {
 			t.Errorf("the position moved from %x to %x", before, after)
 		}
-		if _, err := r.Next(t.Context()); !errors.Is(err, errLineTooLong) {
-			t.Errorf("read on: %v", err)
-		}
+		proof.Is(t, proof.ErrOf(r.Next(t.Context())), errLineTooLong, "read on")
 		if _, err := r.Next(t.Context()); err != io.EOF {
 			t.Errorf("behind it: %v", err)
 		}
@@ -121,12 +116,8 @@ func TestSkippingEndsWithItsContext(t *testing.T) {
 		r, err := Lines(path).Open(t.Context(), cursors[60_000])
 		must(t, err)
 		defer r.Close()
-		if _, err := r.Next(&fuse{Context: t.Context(), left: 5}); !errors.Is(err, context.Canceled) {
-			t.Errorf("got %v", err)
-		}
-		if at := string(r.AppendCursor(nil)); at != string(cursors[60_000]) {
-			t.Errorf("the position moved to %x", at)
-		}
+		proof.Is(t, proof.ErrOf(r.Next(&fuse{Context: t.Context(), left: 5})), context.Canceled)
+		proof.Same(t, string(r.AppendCursor(nil)), string(cursors[60_000]), "the position moved to")
 		if rec, err := r.Next(t.Context()); err != nil || len(rec.Body) != 999 {
 			t.Errorf("read on: %v", err)
 		}
@@ -211,7 +202,5 @@ func TestAFileThatIsWrittenToAndRemovedWhileItIsReadBreaksTheRun(t *testing.T) {
 	for err == nil {
 		_, err = r.Next(t.Context())
 	}
-	if !errors.Is(err, ErrSourceChanged) {
-		t.Errorf("got %v", err)
-	}
+	proof.Is(t, err, ErrSourceChanged)
 }

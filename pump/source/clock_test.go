@@ -2,7 +2,6 @@ package source
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"path/filepath"
 	"strings"
@@ -31,15 +30,11 @@ func TestAPipeWithoutAWriterHoldsUpNoStop(t *testing.T) {
 	go func() { ended <- r.(*textReader).fill(ctx, &Record{}) }()
 	select {
 	case err := <-ended:
-		if !errors.Is(err, context.Canceled) {
-			t.Errorf("ended with %v", err)
-		}
+		proof.Is(t, err, context.Canceled, "ended with")
 	case <-time.After(time.Minute):
 		t.Fatal("it waits for a writer")
 	}
-	if err := r.Close(); err != nil {
-		t.Error(err)
-	}
+	must(t, r.Close())
 }
 
 // A call that hangs is said once, given up with its context, and what it gives later is let go of.
@@ -66,12 +61,8 @@ func TestACallThatHangsIsSaidAndGivenUp(t *testing.T) {
 		go hangs()
 		synctest.Wait()
 		cancel()
-		if err := <-done; !errors.Is(err, context.Canceled) {
-			t.Errorf("given up with %v", err)
-		}
+		proof.Is(t, <-done, context.Canceled, "given up with")
 		thaw <- 2
-		if n := <-left; n != 2 {
-			t.Errorf("%d was let go of", n)
-		}
+		proof.Same(t, <-left, 2, "was let go of")
 	})
 }

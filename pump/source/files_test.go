@@ -8,6 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 func TestFilesAreTasksInSortedOrder(t *testing.T) {
@@ -32,9 +34,7 @@ func TestFilesAreTasksInSortedOrder(t *testing.T) {
 		rel, _ := filepath.Rel(dir, r.Key)
 		got = append(got, rel)
 	}
-	if diff := cmp.Diff([]string{"single", "a/b/1", "a/b/2", "a/z", "a.txt", "b", "single"}, got); diff != "" {
-		t.Error(diff)
-	}
+	proof.Same(t, cmp.Diff([]string{"single", "a/b/1", "a/b/2", "a/z", "a.txt", "b", "single"}, got), "")
 	for i, c := range cursors {
 		rest, _ := readAll(t, s, c)
 		if len(rest) != len(rows)-i-1 || len(rest) > 0 && !cmp.Equal(rows[i+1:], rest) {

@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump/internal/testkit"
 )
 
@@ -160,21 +161,15 @@ func TestTextSourceReadsPatternsInOrder(t *testing.T) {
 	s := &TextSource{Format: FormatLines, Paths: []string{filepath.Join(dir, "x[1].log"), filepath.Join(dir, "*.txt"), filepath.Join(dir, "c.log")}}
 	got, _ := readAll(t, s, nil)
 	want := []sourceRow{{Key: "x[1].log", Body: "x[1].log"}, {Key: "a.txt", Body: "a.txt"}, {Key: "b.txt", Body: "b.txt"}, {Key: "c.log", Body: "c.log"}}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
+	proof.Same(t, cmp.Diff(want, got), "")
 }
 
 func TestCommandOutputIsRead(t *testing.T) {
 	var stderr bytes.Buffer
 	s := &TextSource{Format: FormatLines, Command: []string{"sh", "-c", "echo a; echo warning >&2; echo 'b c'"}, Stderr: &stderr}
 	got, _ := readAll(t, s, nil)
-	if diff := cmp.Diff([]sourceRow{{Key: "a", Body: "a"}, {Key: "b c", Body: "b c"}}, got); diff != "" {
-		t.Error(diff)
-	}
-	if stderr.String() != "warning\n" {
-		t.Errorf("stderr was %q", stderr.String())
-	}
+	proof.Same(t, cmp.Diff([]sourceRow{{Key: "a", Body: "a"}, {Key: "b c", Body: "b c"}}, got), "")
+	proof.Same(t, stderr.String(), "warning\n", "stderr was")
 	if f, err := s.Fingerprint(t.Context()); f != "" || err != nil {
 		t.Errorf("fingerprint %q, %v: a command cannot be read again (P2.4)", f, err)
 	}
@@ -194,12 +189,8 @@ func TestSilentInputDoesNotHoldUpTheEnd(t *testing.T) {
 			must(t, err)
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 			defer cancel()
-			if _, err := r.Next(ctx); !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("got %v", err)
-			}
-			if err := r.Close(); err != nil {
-				t.Error(err)
-			}
+			proof.Is(t, proof.ErrOf(r.Next(ctx)), context.DeadlineExceeded)
+			must(t, r.Close())
 		})
 	}
 }
@@ -274,17 +265,13 @@ func TestReadingFromAnyCursorGivesTheRest(t *testing.T) {
 func TestCursorsOfOthersAreRefused(t *testing.T) {
 	path := testkit.Write(t, "a", "x\ny\n")
 	for _, c := range [][]byte{{}, {1}, {5, 0, 0}, {0, 0, 0, 0}, bytes.Repeat([]byte{0xff}, 30)} {
-		if _, err := Lines(path).Open(t.Context(), c); !errors.Is(err, errCursor) {
-			t.Errorf("%x: %v", c, err)
-		}
+		proof.Is(t, proof.ErrOf(Lines(path).Open(t.Context(), c)), errCursor, c)
 	}
 	r, err := TextSource{Format: FormatLines, Paths: []string{testkit.Write(t, "b", testkit.Gzipped("x\n"))}}.open(t, []byte{0, 100, 1})
 	if err == nil {
 		_, err = r.Next(t.Context())
 	}
-	if err == nil || !strings.Contains(err.Error(), "shorter") {
-		t.Errorf("a cursor behind the end: %v", err)
-	}
+	proof.Says(t, err, "shorter", "a cursor behind the end")
 }
 
 func (s TextSource) open(t *testing.T, cursor []byte) (Reader, error) {
@@ -303,9 +290,7 @@ func TestFingerprintChangesWithWhatIsRead(t *testing.T) {
 		return f
 	}
 	first := print(s)
-	if print(JSONLines(path, "k")) != first {
-		t.Error("the same input has another fingerprint")
-	}
+	proof.Same(t, print(JSONLines(path, "k")), first, "the same input has another fingerprint")
 	for name, o := range map[string]Source{
 		"key":    JSONLines(path, "x"),
 		"format": Lines(path),
@@ -325,9 +310,7 @@ func TestFingerprintChangesWithWhatIsRead(t *testing.T) {
 	}
 	os.WriteFile(path, []byte("{\"k\":1}\n"), 0o600)
 	os.Chtimes(path, st.ModTime(), st.ModTime())
-	if print(s) != first {
-		t.Error("the same size, time and head have another fingerprint")
-	}
+	proof.Same(t, print(s), first, "the same size, time and head have another fingerprint")
 	os.Chtimes(path, st.ModTime(), st.ModTime().Add(time.Nanosecond))
 	if print(s) == first {
 		t.Error("another time of change has the same fingerprint")

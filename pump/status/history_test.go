@@ -27,9 +27,7 @@ func TestTheHistoryHasAllThatItsRowsHave(t *testing.T) {
 	proof.Must(t, err)
 	want, err := json.Marshal(row)
 	proof.Must(t, err)
-	if diff := cmp.Diff(string(want), string(have)); diff != "" {
-		t.Error(diff)
-	}
+	proof.Same(t, cmp.Diff(string(want), string(have)), "")
 }
 
 func fillFields(of reflect.Value) {

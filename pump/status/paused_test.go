@@ -1,6 +1,10 @@
 package status
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/queuepump/queuepump/internal/proof"
+)
 
 // A key comes from a task: what a command is shown with it means nothing else to a shell.
 func TestACommandNamesAKeyForAShell(t *testing.T) {
@@ -10,11 +14,7 @@ func TestACommandNamesAKeyForAShell(t *testing.T) {
 		"$(reboot)":   "--key '$(reboot)'",
 		"it's":        `--key 'it'\''s'`,
 	} {
-		if got := (&PausedPart{Key: key}).Flag(); got != want {
-			t.Errorf("%s, want %s", got, want)
-		}
+		proof.Same(t, (&PausedPart{Key: key}).Flag(), want)
 	}
-	if got := (&PausedPart{Run: "abcd"}).Flag(); got != "--run abcd" {
-		t.Error(got)
-	}
+	proof.Same(t, (&PausedPart{Run: "abcd"}).Flag(), "--run abcd")
 }

@@ -101,9 +101,7 @@ func TestTheStatusShowsVisibleMessagesAndThoseInFlightAsFarAsTheyAreKnown(t *tes
 			"town-00: 40 messages, 32 visible, 8 in flight, bounds true, oldest 1",
 			"town-01: 0 messages, 0 visible, 0 in flight, bounds false, oldest none",
 		}
-		if d := cmp.Diff(want, got); d != "" {
-			t.Error(d)
-		}
+		proof.Same(t, cmp.Diff(want, got), "")
 		// An empty queue costs its count only: 4 queues and 2 poison ones, 3 of them peeked at.
 		queues := s.Requests
 		if idle := w.Status(status.Options{Timeout: time.Minute}).Requests; idle != queues || w.Requests("PeekMessages") != 6 {
@@ -199,9 +197,7 @@ func TestTheStatusShowsTheInstancesByRankAndWhatTheyAskOfEachAccount(t *testing.
 			}
 		}
 		want := []string{`p1 processor 0: 64 segments, waits ""`, `p2 processor 1: 64 segments, waits ""`, `d1 distributor -1: 0 segments, waits ""`, `p0 processor -1: 0 segments, waits "morning"`}
-		if d := cmp.Diff(want, got); d != "" {
-			t.Error(d)
-		}
+		proof.Same(t, cmp.Diff(want, got), "")
 		p2 := s.Instances[1]
 		if p2.Admin != "10.0.0.2:1" || p2.Tasks != 7 || p2.Rate != 2.5 || p2.Seconds != 0.25 || p2.LeaseSeconds != 45 || p2.Queues != 2 || p2.Throttled != 3 || p2.Trouble != "hurts" || p2.Demand["accountb"] != 5 {
 			t.Errorf("%+v", p2)
@@ -301,9 +297,7 @@ func TestABudgetCountsWhatIsMeasuredOfThoseWhoWork(t *testing.T) {
 		w.Joined("waits", cluster.RoleProcessor, cluster.Report{Demand: demand, Waiting: "morning"})
 		w.Joined("comes", cluster.RoleProcessor, cluster.Report{Demand: demand, Guessed: true})
 		s := w.Status(status.Options{})
-		if d := s.Accounts[0].Demand; d != 30 {
-			t.Errorf("demand %v", d)
-		}
+		proof.Same(t, s.Accounts[0].Demand, 30, "demand")
 		for _, i := range s.Instances {
 			if want := map[string]int{"works": 1, "waits": 1}[i.Instance]; len(i.Demand) != want {
 				t.Errorf("%s shows %v", i.Instance, i.Demand)
@@ -375,9 +369,7 @@ func TestTheStatusShowsTheLastRunsAndWhatEachInstanceDidOfThem(t *testing.T) {
 			"03 once broken gone ended=true sent=? atLeast=false handled=0 failed=0 retried=0 quarantined=0 duplicates=0 the reason",
 			"02 once sealed gone ended=true sent=7 atLeast=false handled=6 failed=1 retried=2 quarantined=1 duplicates=3 ",
 		}
-		if d := cmp.Diff(want, got); d != "" {
-			t.Error(d)
-		}
+		proof.Same(t, cmp.Diff(want, got), "")
 		d := s.Distribution
 		if d.Phase != "running" || d.Leader != "leader" || d.Epoch != 1 || d.Run != led.String() || d.BeatAge == nil || *d.BeatAge > 1 || d.Next != nil {
 			t.Errorf("%+v", d)
@@ -421,8 +413,6 @@ func TestTheStatusShowsTheKeysThatRunFirst(t *testing.T) {
 			got = append(got, fmt.Sprintf("%s by %s running=%v failed=%v stopped=%v", k.Key, k.Instance, k.Running, k.Failed, k.Stop != nil))
 		}
 		want := []string{"Oslo by p1 running=true failed=false stopped=false", "Rome by p1 running=false failed=true stopped=true", "Bern by p1 running=false failed=false stopped=true"}
-		if d := cmp.Diff(want, got); d != "" {
-			t.Error(d)
-		}
+		proof.Same(t, cmp.Diff(want, got), "")
 	})
 }

@@ -58,9 +58,7 @@ func TestAWatcherShowsTheRowsAtOnceAndThenWhatTheStatusShows(t *testing.T) {
 			cmpopts.IgnoreFields(status.Status{}, "Time", "Requests"),
 			cmpopts.EquateApprox(0, 5), // ages
 		}
-		if d := cmp.Diff(w.Status(status.Options{}), got, same); d != "" {
-			t.Error(d)
-		}
+		proof.Same(t, cmp.Diff(w.Status(status.Options{}), got, same), "")
 	})
 }
 
@@ -239,9 +237,7 @@ func endOf(w *testworld.World, run pump.RunID) (*runs.Ends, runs.RunEnd) {
 			return &s.Ends, e
 		}
 	}
-	if info.WaitsFor != "" {
-		w.T.Errorf("the status says nothing, and `runs show` %q", info.WaitsFor)
-	}
+	proof.Same(w.T, info.WaitsFor, "", "the status says nothing, and `runs show`")
 	return &s.Ends, runs.RunEnd{}
 }
 

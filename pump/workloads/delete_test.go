@@ -133,9 +133,7 @@ func TestAfterADeletionNothingIsLeftOfAWorkloadAndItsNameIsFree(t *testing.T) {
 		if took := time.Since(began); took < queues.RemoveAfter || took > queues.RemoveAfter+20*time.Second {
 			t.Errorf("took %v", took)
 		}
-		if _, err := deleted(w, "o3", workloads.Options{}); !errors.Is(err, pump.ErrNoWorkload) {
-			t.Error(err)
-		}
+		proof.Is(t, proof.ErrOf(deleted(w, "o3", workloads.Options{})), pump.ErrNoWorkload)
 		time.Sleep(time.Minute) // the names of queues are free again
 		d := testworld.Made(w, distributor.New, "again", &testworld.ListSource{Print: "list", N: 10}, distributor.Options{})
 		proof.Must(t, proof.ErrOf(d.Run(t.Context())))
@@ -262,9 +260,7 @@ func TestADeletionKeepsTheQueuesOfAnotherWorkloadOfTheName(t *testing.T) {
 			t.Errorf("left: %q", left)
 		}
 		c.Control = "accountb"
-		if err := proof.ErrOf(status.Read(t.Context(), c, status.Options{})); err != nil {
-			t.Error(err)
-		}
+		proof.Must(t, proof.ErrOf(status.Read(t.Context(), c, status.Options{})))
 	})
 }
 
@@ -295,9 +291,7 @@ func TestADeletionLeavesOutAnAccountThatIsGoneForGood(t *testing.T) {
 			t.Errorf("of one that is there: %v", err)
 		}
 		for _, name := range []string{"accounta", "nobody"} {
-			if _, err := deleted(w, "o1", workloads.Options{Lost: []string{name}}); err == nil || !strings.Contains(err.Error(), "cannot be given up") {
-				t.Errorf("%s: %v", name, err)
-			}
+			proof.Says(t, proof.ErrOf(deleted(w, "o1", workloads.Options{Lost: []string{name}})), "cannot be given up", name)
 		}
 		w.Sim.Blackout("accountc", true)
 		if d, err := deleted(w, "o1", workloads.Options{}); err == nil || d.Begun {
@@ -370,9 +364,7 @@ func TestProcessesOfAWorkloadThatIsDeletedEnd(t *testing.T) {
 			}
 		}
 		for range 2 {
-			if err := <-started; !errors.Is(err, workload.ErrDeleting) {
-				t.Errorf("one that was started meanwhile: %v", err)
-			}
+			proof.Is(t, <-started, workload.ErrDeleting, "one that was started meanwhile")
 		}
 		if left := leftOf(w); len(left) > 0 {
 			t.Errorf("%q", left)

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/testkit"
 	"github.com/queuepump/queuepump/pump/internal/workload"
@@ -17,11 +18,9 @@ func TestRowsOfSeveralPagesAreCounted(t *testing.T) {
 		w := &workload.Workload{Name: "city", Table: testkit.NewServer().Client("a")}
 		const many = 2*row.PageSize + 1
 		for n := range many {
-			if _, err := w.Table.Write(t.Context(), storage.Write{Mode: storage.Insert, Entity: storage.Entity{
+			proof.Must(t, proof.ErrOf(w.Table.Write(t.Context(), storage.Write{Mode: storage.Insert, Entity: storage.Entity{
 				Partition: "city.gates", Row: fmt.Sprintf("%04d", n),
-			}}); err != nil {
-				t.Fatal(err)
-			}
+			}})))
 		}
 		if n, err := countRows(t.Context(), w, rowGroup{partition: "city.gates"}); n != many || err != nil {
 			t.Errorf("%d rows of %d, %v", n, many, err)

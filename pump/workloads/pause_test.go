@@ -2,7 +2,6 @@ package workloads_test
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 
 	"github.com/queuepump/queuepump/internal/proof"
@@ -19,9 +18,7 @@ func TestWhatCannotBePausedIsRefused(t *testing.T) {
 		refused := func(part workloads.Part, words string) {
 			t.Helper()
 			_, err := workloads.PausePart(t.Context(), w.Operator(), part, "me")
-			if err == nil || !strings.Contains(err.Error(), words) {
-				t.Errorf("%v, want %q", err, words)
-			}
+			proof.Says(t, err, words)
 		}
 		refused(workloads.Part{Run: "abcd"}, pump.ErrNoRun.Error())
 		refused(workloads.Part{Run: "xyz"}, "is not the name of a run")

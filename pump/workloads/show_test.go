@@ -2,7 +2,6 @@ package workloads_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -54,9 +53,7 @@ func TestAWorkloadIsShownWhateverTheConfigurationSaysOfIt(t *testing.T) {
 			t.Errorf("made %v, changed %v", got.Made, got.Changed)
 		}
 		cfg.Workload = "village"
-		if _, err := workloads.Show(t.Context(), cfg); !errors.Is(err, pump.ErrNoWorkload) {
-			t.Error(err)
-		}
+		proof.Is(t, proof.ErrOf(workloads.Show(t.Context(), cfg)), pump.ErrNoWorkload)
 	})
 }
 
@@ -79,9 +76,7 @@ func TestWorkloadShowNamesASecondWorkloadOverTheSameQueues(t *testing.T) {
 		if r := got.Rivals; len(r) != 2 || r[0].Account != "accountb" || !slices.Equal(r[0].SameQueues, same) || r[1].Account != "accountc" || len(r[1].SameQueues) != 0 {
 			t.Errorf("rivals %+v", r)
 		}
-		if !slices.Equal(got.Unseen, []string{"accountd"}) {
-			t.Errorf("not looked into: %q", got.Unseen)
-		}
+		proof.Alike(t, got.Unseen, []string{"accountd"}, "not looked into")
 	})
 }
 
@@ -185,17 +180,13 @@ func TestAWorkloadThatWasMadeAgainIsTheEndOfEveryProcessOfTheOldOne(t *testing.T
 						t.Errorf("%d messages in a queue of the other workload, %v", n, err)
 					}
 				}
-				if n := w.Logged("its workload is gone"); n != 3+1 {
-					t.Errorf("%d lines say it, want one of each of 4 processes", n)
-				}
+				proof.Same(t, w.Logged("its workload is gone"), 3+1, "lines say it")
 				if handled.Load() == 0 {
 					t.Error("nothing was handled before")
 				}
 				v, err := cluster.LoadView(t.Context(), w.Table(), w.Cfg.Workload)
 				if name == "not at all" {
-					if !errors.Is(err, pump.ErrNoWorkload) {
-						t.Errorf("the deletion was undone: %v", err)
-					}
+					proof.Is(t, err, pump.ErrNoWorkload, "the deletion was undone")
 				} else if err != nil || len(v.Members) != 0 && name != "its row alone" {
 					t.Errorf("members %v of the new workload, %v", v, err)
 				}
@@ -229,8 +220,6 @@ func TestWhoChangesAWorkloadSeesThatItWasMadeAgain(t *testing.T) {
 				remade(w, 128, 4)
 			})
 		}})
-		if !errors.Is(err, workload.ErrReplaced) {
-			t.Error(err)
-		}
+		proof.Is(t, err, workload.ErrReplaced)
 	})
 }

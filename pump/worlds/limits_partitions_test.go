@@ -192,9 +192,7 @@ func TestManyOpenSendersWithOneKeyFitASegment(t *testing.T) {
 		copies.Remove()
 		time.Sleep(2 * time.Minute)
 		hs.Check(t)
-		if w.Left() != 0 {
-			t.Errorf("%d messages are left", w.Left())
-		}
+		proof.Same(t, w.Left(), 0, "messages are left")
 		close(stop)
 		all.Wait()
 		p.End()

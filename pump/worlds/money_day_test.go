@@ -129,9 +129,7 @@ func perDay(w *testworld.World, of ...*started) float64 {
 // lastOfDay is what the day before has cost, by its last row of the history.
 func lastOfDay(w *testworld.World) (cost float64) {
 	points, err := status.History(w.T.Context(), w.Operator(), time.Time{})
-	if err != nil {
-		w.T.Error(err)
-	}
+	must(w.T, err)
 	for _, p := range points {
 		if p.Time.Before(time.Now().UTC().Truncate(24 * time.Hour)) {
 			cost = p.DayCost

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
@@ -127,9 +128,7 @@ func TestPostsWithKeysAreDoneOnceUnderKills(t *testing.T) {
 				lossy.Remove()
 				time.Sleep(10 * time.Minute)
 				for _, s := range p.senders {
-					if _, err := s.Close(t.Context()); err != nil {
-						t.Error(err)
-					}
+					must(t, proof.ErrOf(s.Close(t.Context())))
 				}
 				time.Sleep(2 * time.Minute)
 				testworld.StopAll(all)
@@ -144,9 +143,7 @@ func TestPostsWithKeysAreDoneOnceUnderKills(t *testing.T) {
 						t.Errorf("child %s was handled %d times", name, n)
 					}
 				}
-				if len(children) != 4*10*2*3 {
-					t.Errorf("%d of 240 children were handled", len(children))
-				}
+				proof.Same(t, len(children), 4*10*2*3, "children were handled")
 				runs, err := w.AllRuns().List(t.Context(), 100)
 				must(t, err)
 				for _, run := range runs {

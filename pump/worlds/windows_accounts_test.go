@@ -2,7 +2,6 @@ package worlds
 
 import (
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -16,9 +15,7 @@ import (
 func TestAnAccountIsNotRemovedWhileAnythingMayBeInItsQueues(t *testing.T) {
 	testworld.InThree(t, func(t *testing.T, w *testworld.World) {
 		ctx, cfg := t.Context(), w.Operator()
-		if _, err := accounts.Add(ctx, cfg, "accountc"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, proof.ErrOf(accounts.Add(ctx, cfg, "accountc")))
 		testworld.Refused(t, proof.ErrOf(accounts.Remove(ctx, cfg, "accountc", accounts.RemoveOptions{Wait: true})), "it is active")
 		w.PutText("accountc", "town-01", []byte("a"))
 		w.PutText("accountc", "town-01", []byte("b"))
@@ -26,9 +23,7 @@ func TestAnAccountIsNotRemovedWhileAnythingMayBeInItsQueues(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.PutText("accountc", "town-poison", []byte("c"))
-		if _, err := accounts.Drain(ctx, cfg, "accountc"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, proof.ErrOf(accounts.Drain(ctx, cfg, "accountc")))
 		time.Sleep(queues.RemoveAfter)
 		e := testworld.Refused(t, proof.ErrOf(accounts.Remove(ctx, cfg, "accountc", accounts.RemoveOptions{})), "2 in town-01, 1 in town-poison (quarantine)")
 		if want := []accounts.QueueLeft{{Queue: "town-01", Messages: 2}, {Queue: "town-poison", Messages: 1, Poison: true}}; !slices.Equal(e.Left, want) {
@@ -40,16 +35,12 @@ func TestAnAccountIsNotRemovedWhileAnythingMayBeInItsQueues(t *testing.T) {
 		testworld.Refused(t, proof.ErrOf(accounts.Remove(ctx, cfg, "accountc", accounts.RemoveOptions{Wait: true})), "quarantined messages are left: 1 in town-poison")
 		must(t, w.Queue("accountc", "town-poison").Clear(ctx))
 		// Any change of the map may be the one that a writer has not noticed.
-		if _, err := accounts.Drain(ctx, cfg, "accountb"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, proof.ErrOf(accounts.Drain(ctx, cfg, "accountb")))
 		testworld.Refused(t, proof.ErrOf(accounts.Remove(ctx, cfg, "accountc", accounts.RemoveOptions{})), "not been draining for long enough")
 		time.Sleep(queues.RemoveAfter)
 		// A queue that cannot be counted proves nothing.
 		dark := w.Sim.Inject(azsim.Rule{Account: "accountc", Service: "queue", Fault: azsim.FailBefore})
-		if _, err := accounts.Remove(ctx, cfg, "accountc", accounts.RemoveOptions{}); err == nil || !strings.Contains(err.Error(), "could not be learned") {
-			t.Error(err)
-		}
+		proof.Says(t, proof.ErrOf(accounts.Remove(ctx, cfg, "accountc", accounts.RemoveOptions{})), "could not be learned")
 		dark.Remove()
 		// One that is not there is empty.
 		must(t, w.Queue("accountc", "town-00").Drop(ctx))

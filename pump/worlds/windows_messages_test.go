@@ -49,9 +49,7 @@ func TestWindow4AnAnswerToAGetThatIsLostOrCutIsNotEmptiness(t *testing.T) {
 					t.Errorf("%v after %v", lost, time.Since(began))
 				}
 				for _, task := range h.Order {
-					if task.Attempt != 1 {
-						t.Errorf("a delivery that no processor saw was counted as an attempt: %d", task.Attempt)
-					}
+					proof.Same(t, task.Attempt, 1, "a delivery that no processor saw was counted as an attempt")
 				}
 				if s.Failed+s.Quarantined+s.Retried != 0 {
 					t.Errorf("%+v", s)
@@ -152,9 +150,7 @@ func TestWindow7WhatWasDoneAndNotDeletedIsDeliveredAgain(t *testing.T) {
 		dead.Remove()
 		testworld.Ran(w, processor.New, "p", h, processor.Options{UntilIdle: 2 * time.Minute})
 		h.Expect(t, tasks, 2*tasks)
-		if w.Left() != 0 {
-			t.Errorf("%d messages left", w.Left())
-		}
+		proof.Same(t, w.Left(), 0, "messages left")
 	})
 }
 
@@ -193,9 +189,7 @@ func TestWindow10AReceiptIsGoodAfterItsLeaseWhileNobodyElseGetsTheMessage(t *tes
 		time.Sleep(time.Minute)
 		p.End()
 		h.Expect(t, 10, 10)
-		if w.Left() != 0 {
-			t.Errorf("%d messages left", w.Left())
-		}
+		proof.Same(t, w.Left(), 0, "messages left")
 	})
 }
 
@@ -341,12 +335,8 @@ func TestWindow16NothingThatIsPutBackOrQuarantinedExpires(t *testing.T) {
 		}}
 		testworld.Ran(w, processor.New, "p", h, processor.Options{UntilIdle: time.Second, Retry: pump.RetryPolicy{Max: 7 * 24 * time.Hour}})
 		time.Sleep(30 * 24 * time.Hour)
-		if got := len(w.Poisoned("accounta")); got != 1 {
-			t.Errorf("%d messages in quarantine after a month, want 1", got)
-		}
-		if got := w.Visible("accounta", "work-00"); got != 2 {
-			t.Errorf("%d messages came back, want 2", got)
-		}
+		proof.Same(t, len(w.Poisoned("accounta")), 1, "messages in quarantine after a month")
+		proof.Same(t, w.Visible("accounta", "work-00"), 2, "messages came back")
 		windowHit(t, len(w.Poisoned("accounta"))+w.Visible("accounta", "work-00"))
 	})
 }
@@ -423,13 +413,9 @@ func TestWindow33AMissingQueueStopsItsShardWithAnAlarmAndIsNotMade(t *testing.T)
 		if _, err := gone.Count(t.Context()); !storage.Is(err, storage.Missing) {
 			t.Errorf("the queue was made: %v", err)
 		}
-		if n := w.Logged("queue is missing"); n != 1 {
-			t.Errorf("%d alarms in 10 minutes, want 1", n)
-		}
+		proof.Same(t, w.Logged("queue is missing"), 1, "alarms in 10 minutes")
 		windowHit(t, w.Logged("queue is missing"))
-		if n := w.Sim.Stats().Count("accountb", "CreateQueue"); n != 3 {
-			t.Errorf("%d queues made, want those of the distributor", n)
-		}
+		proof.Same(t, w.Sim.Stats().Count("accountb", "CreateQueue"), 3, "queues made")
 		w.Put("accounta", "work-00", 2, 2)
 		time.Sleep(10 * time.Second)
 		h.Expect(t, 4, 4)

@@ -46,9 +46,7 @@ func TestTheRowsOfARunThatAreGoneAreMadeAgainLoudly(t *testing.T) {
 		if n := h.Deliveries(); n != 6000 && quarantined == 0 || n > 6000 {
 			t.Errorf("%d tasks were handled, %d messages are in quarantine", n, quarantined)
 		}
-		if n := w.Left(); n != 0 {
-			t.Errorf("%d messages are left", n)
-		}
+		proof.Same(t, w.Left(), 0, "messages are left")
 		windowHit(t, w.Logged("the row of the run was gone, and is made again"))
 		late.End()
 		p.End()

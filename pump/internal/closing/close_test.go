@@ -150,9 +150,7 @@ func TestADamagedLedgerKeepsNoClosedRunAlive(t *testing.T) {
 		}
 		listed(0)
 		head.ETag = ""
-		if _, err := w.Table().Write(t.Context(), storage.Write{Mode: storage.Upsert, Entity: head}); err != nil {
-			t.Fatal(err)
-		}
+		proof.Must(t, proof.ErrOf(w.Table().Write(t.Context(), storage.Write{Mode: storage.Upsert, Entity: head})))
 		listed(1)
 	})
 }

@@ -168,17 +168,11 @@ func TestWaitingNeedsDeliveryModeOnce(t *testing.T) {
 		if e, ok := errors.AsType[*pump.ConfigError](err); !ok || e.Field != "wait" || !strings.Contains(err.Error(), "once") {
 			t.Errorf("got %v", err)
 		}
-		if _, err := runs.Wait(t.Context(), cfg, w.Run, pump.WaitOptions{}); err == nil || !strings.Contains(err.Error(), "needs delivery mode once") {
-			t.Errorf("got %v", err)
-		}
+		proof.Says(t, proof.ErrOf(runs.Wait(t.Context(), cfg, w.Run, pump.WaitOptions{})), "needs delivery mode once")
 		cfg.Delivery = pump.Once
-		if _, err := distributor.New(cfg, &testworld.ListSource{N: 1}, distributor.Options{Wait: &pump.WaitOptions{}, Every: time.Minute}); err == nil || !strings.Contains(err.Error(), "has no end") {
-			t.Errorf("got %v", err)
-		}
+		proof.Says(t, proof.ErrOf(distributor.New(cfg, &testworld.ListSource{N: 1}, distributor.Options{Wait: &pump.WaitOptions{}, Every: time.Minute})), "has no end")
 		// The workload's row decides, whatever a configuration says (P3.8).
-		if _, err := runs.Wait(t.Context(), cfg, w.Run, pump.WaitOptions{}); err == nil || !strings.Contains(err.Error(), "at-least-once") {
-			t.Errorf("got %v", err)
-		}
+		proof.Says(t, proof.ErrOf(runs.Wait(t.Context(), cfg, w.Run, pump.WaitOptions{})), "at-least-once")
 	})
 }
 
@@ -192,9 +186,7 @@ func TestAnOpenRunWhoseDistributorIsGoneIsStuck(t *testing.T) {
 			if took := time.Since(began); !ok || !stuck.Open || took < after || took > after*3/2+30*time.Second {
 				t.Errorf("%v after %v, want it stuck after %v", err, took, after)
 			}
-			if err == nil || !strings.Contains(err.Error(), "distributor runs repair "+w.Run.String()) {
-				t.Errorf("got %v", err)
-			}
+			proof.Says(t, err, "distributor runs repair "+w.Run.String())
 		}
 		// One that is at work is waited for, however slow its source is.
 		d := testworld.Begun(w, distributor.New, "d", &testworld.ListSource{Print: "a", N: 100, Pace: time.Minute}, distributor.Options{})
@@ -258,17 +250,13 @@ func TestWaitingSaysThatTheWorkloadIsPaused(t *testing.T) {
 	testworld.In(t, testworld.Once, 1, 2, nil, func(t *testing.T, w *testworld.World) {
 		const line = "the workload is paused; the tasks wait"
 		run := testworld.Distributed(w, distributor.New, 100)
-		if _, err := workloads.Pause(t.Context(), w.Config("operator", 2), "me", workloads.PauseOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		proof.Must(t, proof.ErrOf(workloads.Pause(t.Context(), w.Config("operator", 2), "me", workloads.PauseOptions{})))
 		g := wait(w, t.Context(), run.ID, pump.WaitOptions{})
 		time.Sleep(5 * time.Second)
 		if n, none := w.Logged(line), w.Logged("no processor is running"); n != 1 || none > 0 {
 			t.Errorf("after 5 s it was said %d times, and %d times that none is running", n, none)
 		}
-		if _, err := workloads.Resume(t.Context(), w.Config("operator", 2)); err != nil {
-			t.Fatal(err)
-		}
+		proof.Must(t, proof.ErrOf(workloads.Resume(t.Context(), w.Config("operator", 2))))
 		p := testworld.Begun(w, processor.New, "p", &testworld.Seen{}, processor.Options{})
 		<-g.done
 		if g.err != nil || g.State != pump.RunDone || w.Logged(line) > 2 {
@@ -312,9 +300,7 @@ func TestARunThatBrokeOrIsNotThereIsNotWaitedFor(t *testing.T) {
 		if <-g.done; g.err == nil || !strings.Contains(g.err.Error(), "because") || !strings.Contains(g.err.Error(), "distributor runs repair "+w.Run.String()) {
 			t.Errorf("got %v", g.err)
 		}
-		if _, err := runs.Wait(t.Context(), w.Config("x", 2), codec.NewRunID(), pump.WaitOptions{}); !errors.Is(err, pump.ErrNoRun) {
-			t.Errorf("got %v", err)
-		}
+		proof.Is(t, proof.ErrOf(runs.Wait(t.Context(), w.Config("x", 2), codec.NewRunID(), pump.WaitOptions{})), pump.ErrNoRun)
 	})
 }
 

@@ -105,15 +105,9 @@ func TestARunWhoseClientIsGoneIsAbandonedAndThenOver(t *testing.T) {
 			}
 			return w.RunRow(gone).State
 		}
-		if state := after(9 * time.Minute); state != workload.RunOpen {
-			t.Errorf("after nine minutes it is %s", state)
-		}
-		if state := after(4 * time.Minute); state != workload.RunAbandoned {
-			t.Errorf("after thirteen minutes it is %s", state)
-		}
-		if state := after(50 * time.Minute); state != workload.RunAbandoned {
-			t.Errorf("within the quiet time it is %s", state)
-		}
+		proof.Same(t, after(9*time.Minute), workload.RunOpen, "after nine minutes it is")
+		proof.Same(t, after(4*time.Minute), workload.RunAbandoned, "after thirteen minutes it is")
+		proof.Same(t, after(50*time.Minute), workload.RunAbandoned, "within the quiet time it is")
 		after(30 * time.Minute)
 		if row := w.RunRow(gone); row.State != workload.RunEnded || !row.Over {
 			t.Errorf("after the quiet time: %+v", row)
@@ -185,9 +179,7 @@ func TestAfterTheRetentionNothingIsLeftOfARun(t *testing.T) {
 			}
 			return true
 		}))
-		if listed != 1 {
-			t.Errorf("%d messages are in quarantine", listed)
-		}
+		proof.Same(t, listed, 1, "messages are in quarantine")
 		p.End()
 		h.Expect(t, 20, 20)
 	})

@@ -3,6 +3,7 @@ package closing
 import (
 	"testing"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 )
 
@@ -24,12 +25,8 @@ func TestARunIsCompleteWhenInEverySegmentWhatIsRecordedIsWhatWasSealed(t *testin
 		if c.done != nil {
 			p = &ledger.RunProgress{Done: c.done, Quarantined: c.quarantined}
 		}
-		if got := complete(c.sealed, p); got != c.complete {
-			t.Errorf("%s: complete %v", name, got)
-		}
-		if got := closable(c.sealed, p); got != c.closable {
-			t.Errorf("%s: closable %v", name, got)
-		}
+		proof.Same(t, complete(c.sealed, p), c.complete, name, "complete")
+		proof.Same(t, closable(c.sealed, p), c.closable, name, "closable")
 		if err := checkRecorded(c.sealed, p); (err != nil) != (name == "more than was sealed" || name == "the sums agree") {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -32,9 +32,7 @@ func TestOldClaimsAreRemovedUntilNoneIsLeft(t *testing.T) {
 			Partition: workload.ClaimsPartition("work", 0), Row: "damaged",
 			Properties: map[string]any{row.FormatProperty: int64(row.Format), "Task": "o/1", "Owner": "", "Interval": int64(time.Minute)},
 		}}
-		if _, err := table.Write(t.Context(), damaged); err != nil {
-			t.Fatal(err)
-		}
+		proof.Must(t, proof.ErrOf(table.Write(t.Context(), damaged)))
 		left := func() (n int) {
 			for part := range workload.ClaimParts {
 				for _, err := range table.Query(t.Context(), storage.Query{Partition: workload.ClaimsPartition("work", part)}) {
@@ -56,9 +54,7 @@ func TestOldClaimsAreRemovedUntilNoneIsLeft(t *testing.T) {
 				t.Errorf("pass %d: %v, more %v", pass, err, c.retired.claims.more)
 			}
 		}
-		if n := left(); n != 1 {
-			t.Errorf("%d claims are left, want the damaged one", n)
-		}
+		proof.Same(t, left(), 1, "claims are left")
 	})
 }
 
@@ -88,9 +84,7 @@ func TestOldKeysOfPostsAreRemoved(t *testing.T) {
 		for range workload.ClaimParts + workload.KeyParts {
 			proof.Must(t, c.retireClaims(t.Context(), time.Now().Add(-c.retain())))
 		}
-		if n := len(keysLeft(t, table)); n != 15 {
-			t.Errorf("%d keys are left, want 15", n)
-		}
+		proof.Same(t, len(keysLeft(t, table)), 15, "keys are left")
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -231,9 +232,7 @@ func TestSegmentsThatNobodyOwnsForTwoLeasesAreAnAlarmAMinute(t *testing.T) {
 		a := c.join("a")
 		time.Sleep(39 * time.Second)
 		alarms := func() int { return strings.Count(c.logged(), "segments have no owner") }
-		if alarms() != 0 {
-			t.Error("an alarm before two leases")
-		}
+		proof.Same(t, alarms(), 0, "an alarm before two leases")
 		time.Sleep(7 * time.Second)
 		if n, longest := a.Unowned(); n != 64 || longest < 45*time.Second || longest > 47*time.Second || alarms() != 1 {
 			t.Errorf("%d unowned for %v, %d alarms", n, longest, alarms())

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
@@ -66,17 +67,13 @@ func TestOnAzuriteMembersJoinHandOverLeaveAndAreEvicted(t *testing.T) {
 	if v.Owners[0].Epoch < 2 {
 		t.Errorf("epoch %d", v.Owners[0].Epoch)
 	}
-	if err := c.MarkSpill(ctx, []uint32{1000}, 2); err != nil {
-		t.Error(err)
-	}
+	must(t, c.MarkSpill(ctx, []uint32{1000}, 2))
 	if v, err := LoadView(ctx, table, "city"); err != nil || v.Spills == nil || v.Spills[1000] != 1<<2 {
 		t.Errorf("marks %v, %v", v.Spills, err)
 	}
 	// The row is taken away from under it: it joins as another incarnation.
 	was := v.Members[v.Index("c")].Incarnation
-	if _, err := table.Write(ctx, storage.Write{Mode: storage.Remove, Entity: storage.Entity{Partition: "city", Row: "present.c"}}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, proof.ErrOf(table.Write(ctx, storage.Write{Mode: storage.Remove, Entity: storage.Entity{Partition: "city", Row: "present.c"}})))
 	until("c is back", func(v *View) bool { return shares(v) == "c:1024" && v.Members[0].Incarnation != was })
 	c.Leave(ctx)
 	if v, err := LoadView(ctx, table, "city"); err != nil || len(v.Members) != 0 {

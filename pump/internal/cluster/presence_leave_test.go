@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -34,9 +35,7 @@ func TestLeaveHandsOverAtOnceAndRemovesTheRow(t *testing.T) {
 			t.Errorf("shares %s, members %d", got, len(v.Members))
 		}
 		a.Leave(t.Context()) // once more is nothing
-		if b.trusted() != 64 {
-			t.Errorf("b trusts %d", b.trusted())
-		}
+		proof.Same(t, b.trusted(), 64, "b trusts")
 	})
 }
 

@@ -23,9 +23,7 @@ func TestMembersFindTheirShareByThemselves(t *testing.T) {
 		c.settle(5 * time.Second)
 		d := c.join("d", func(o *Options) { o.Role = RoleDistributor })
 		v := c.settle(5 * time.Second)
-		if got := shares(v); got != "a:32 b:32" {
-			t.Errorf("shares %s", got)
-		}
+		proof.Same(t, shares(v), "a:32 b:32", "shares")
 		for s := range uint32(64) {
 			m, _ := v.OwnerOf(s)
 			for _, who := range []*testMember{a, b, d} {
@@ -55,9 +53,7 @@ func TestTheDeadAreEvictedAndTheirSegmentsTakenOver(t *testing.T) {
 			t.Errorf("evicted after %v", after)
 		}
 		v := c.settle(2 * time.Second)
-		if got := shares(v); got != "b:64" {
-			t.Errorf("shares %s", got)
-		}
+		proof.Same(t, shares(v), "b:64", "shares")
 		for s := range uint32(64) {
 			if a.Trusted(s) || !b.Trusted(s) {
 				t.Fatalf("segment %d: a %v b %v", s, a.Trusted(s), b.Trusted(s))
@@ -128,9 +124,7 @@ func TestWhatIsInHandIsWaitedForAndALeaseAtMost(t *testing.T) {
 				if took := time.Since(joined); took < c.least || took > c.most {
 					t.Errorf("given up after %v", took)
 				}
-				if b.trusted() != 0 {
-					t.Error("claimed before it was given up")
-				}
+				proof.Same(t, b.trusted(), 0, "claimed before it was given up")
 				crowd.settle(2 * time.Second)
 			})
 		})
@@ -150,9 +144,7 @@ func TestALateBeatRestoresNothingAndAllIsClaimedAgainWithAnotherEpoch(t *testing
 				}
 				heal := c.isolate("a")
 				time.Sleep(18 * time.Second) // trust: 17 s from the last beat
-				if a.trusted() != 0 {
-					t.Error("trusts without a beat")
-				}
+				proof.Same(t, a.trusted(), 0, "trusts without a beat")
 				for _, h := range holds {
 					if err := context.Cause(h.Context()); bestEffort != (err == nil) || err != nil && !errors.Is(err, ErrSegmentLost) {
 						t.Fatalf("segment %d: %v", h.Segment, err)
@@ -311,9 +303,7 @@ func TestANameIsOneLiveProcessesAtATime(t *testing.T) {
 			t.Errorf("joined %v after the row of the dead one was seen", took)
 		}
 		c.settle(5 * time.Second)
-		if next.trusted() != 64 {
-			t.Errorf("trusts %d", next.trusted())
-		}
+		proof.Same(t, next.trusted(), 64, "trusts")
 	})
 }
 
@@ -343,9 +333,7 @@ func TestALateBeatOfADeadProcessIsNoTwin(t *testing.T) {
 		close(killed.stop)
 		time.AfterFunc(8*time.Second, killed.beat)
 		begun := time.Now()
-		if _, err := c.tryJoin("a"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, proof.ErrOf(c.tryJoin("a")))
 		if took := time.Since(begun); took < 31*time.Second || took > 45*time.Second {
 			t.Errorf("joined after %v", took)
 		}

@@ -2,13 +2,12 @@ package cluster
 
 import (
 	"fmt"
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 )
 
@@ -35,18 +34,12 @@ func TestSpillMarksOfManyAreMergedWhateverAnswersAreLost(t *testing.T) {
 			want[10+i] |= 1 << (1 + i%2)
 		}
 		want[63] = 1<<1 | 1<<2
-		if got := c.load().Spills; !slices.Equal(got, want) {
-			t.Errorf("marks %v, want %v", got, want)
-		}
+		proof.Alike(t, c.load().Spills, want, "marks")
 		time.Sleep(10 * time.Second)
-		if got := members[0].View().Spills; !slices.Equal(got, want) {
-			t.Errorf("a member sees %v", got)
-		}
+		proof.Alike(t, members[0].View().Spills, want, "a member sees")
 		for i := range uint32(64) {
 			for choice := 1; choice <= 2; choice++ {
-				if err := members[i%5].ClearSpill(t.Context(), []uint32{i}, choice); err != nil {
-					t.Error(err)
-				}
+				must(t, members[i%5].ClearSpill(t.Context(), []uint32{i}, choice))
 			}
 		}
 		if got := c.load().Spills; got != nil {
@@ -77,9 +70,7 @@ func TestAMarkThatIsThereCostsNoWriteAndANewOneNudgesTheOwner(t *testing.T) {
 		before := c.sim.Stats()
 		must(t, d.MarkSpill(t.Context(), []uint32{3}, 2))
 		after := c.sim.Stats()
-		if writes := after.Count("", "MergeEntity") - before.Count("", "MergeEntity"); writes != 0 {
-			t.Errorf("%d writes", writes)
-		}
+		proof.Same(t, after.Count("", "MergeEntity")-before.Count("", "MergeEntity"), 0, "writes")
 	})
 }
 
@@ -96,9 +87,7 @@ func TestAWrongMarkIsRefusedAndADamagedRowOfMarksIsNotOverwritten(t *testing.T) 
 		}
 		must(t, a.MarkSpill(t.Context(), []uint32{1}, 1))
 		c.spoil("spill", "Marks", []byte("short"))
-		if err := a.MarkSpill(t.Context(), []uint32{2}, 1); err == nil || !strings.Contains(err.Error(), "city/spill") {
-			t.Errorf("over a damaged row: %v", err)
-		}
+		proof.Says(t, a.MarkSpill(t.Context(), []uint32{2}, 1), "city/spill", "over a damaged row")
 		time.Sleep(10 * time.Second)
 		if v := a.View(); len(v.Damaged) != 1 || a.trusted() != 64 {
 			t.Errorf("damaged %v, trusted %d", v.Damaged, a.trusted())

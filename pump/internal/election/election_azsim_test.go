@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/testkit"
@@ -71,9 +72,7 @@ func distribute(t *testing.T, table storage.Table, shards, segments int) {
 	check(err)
 	loaded, err := workload.Load(ctx, table, "city")
 	check(err)
-	if !slices.Equal(w.Map.Loads(), loaded.Map.Loads()) {
-		t.Error("the map changed on its way")
-	}
+	proof.Alike(t, w.Map.Loads(), loaded.Map.Loads(), "the map changed on its way")
 	e := candidate(table, "a")
 	term := standFor(t, e, 30*time.Second)
 	runs := workload.NewRuns(table, "city")
@@ -140,9 +139,7 @@ func TestOverTheWireADeadLeaderIsReplacedAndTheServersClockMayBeOff(t *testing.T
 				time.Sleep(time.Minute)
 				synctest.Wait()
 				mu.Lock()
-				if len(wins) != 0 {
-					t.Error("a living leader was replaced")
-				}
+				proof.Same(t, len(wins), 0, "a living leader was replaced")
 				mu.Unlock()
 				sim.Inject(azsim.Rule{Instance: "a", Fault: azsim.HangBefore}) // from here on a is cut off
 				time.Sleep(33 * time.Second)

@@ -3,7 +3,6 @@ package election
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -11,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/testkit"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -28,9 +28,7 @@ func TestADeadLeadersRunAndCheckpointAreHandedToTheNext(t *testing.T) {
 		"after it saved very much": {true, strings.Repeat("0123456789", 20_000), &Resume{Run: testkit.RunID(7), Checkpoint: bytes.Repeat([]byte("0123456789"), 20_000)}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				server := testkit.NewServer()
-				dying := server.Client("a")
+			testkit.OnServer(t, "a", func(t *testing.T, server *testkit.Server, dying *testkit.Client) {
 				b := candidate(server.Client("b"), "b")
 				term := standFor(t, candidate(dying, "a"), time.Second)
 				if c.begin {
@@ -52,9 +50,7 @@ func TestADeadLeadersRunAndCheckpointAreHandedToTheNext(t *testing.T) {
 				if term.Context().Err() == nil {
 					t.Error("the old leader still trusts")
 				}
-				if next.Epoch != 2 {
-					t.Errorf("epoch %d", next.Epoch)
-				}
+				proof.Same(t, next.Epoch, 2, "epoch")
 				switch {
 				case (next.Resume == nil) != (c.resume == nil):
 					t.Errorf("resume %v, want %v", next.Resume, c.resume)
@@ -76,9 +72,7 @@ func TestAZombieCannotSaveAndKnowsIt(t *testing.T) {
 		"suspended with its clock": true,
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				server := testkit.NewServer()
-				sleeper := server.Client("a")
+			testkit.OnServer(t, "a", func(t *testing.T, server *testkit.Server, sleeper *testkit.Client) {
 				zombie := standFor(t, candidate(sleeper, "a"), time.Second)
 				must(t, zombie.Begin(t.Context(), testkit.RunID(1)))
 				mustSave(t, zombie, "mine")
@@ -102,15 +96,9 @@ func TestAZombieCannotSaveAndKnowsIt(t *testing.T) {
 				saved := make(chan error)
 				go func() { saved <- zombie.Save(t.Context(), []byte("mine again")) }()
 				close(thaw)
-				if err := <-saved; !errors.Is(err, ErrDeposed) {
-					t.Errorf("saved: %v", err)
-				}
-				if cause := context.Cause(zombie.Context()); !errors.Is(cause, ErrDeposed) {
-					t.Errorf("the term ended by %v", cause)
-				}
-				if err := zombie.Finish(t.Context()); !errors.Is(err, ErrDeposed) {
-					t.Errorf("finished: %v", err)
-				}
+				proof.Is(t, <-saved, ErrDeposed, "saved")
+				proof.Is(t, context.Cause(zombie.Context()), ErrDeposed, "the term ended by")
+				proof.Is(t, zombie.Finish(t.Context()), ErrDeposed, "finished")
 				zombie.Abandon(t.Context())
 				if s, err := candidate(server.Client("c"), "c").Status(t.Context()); err != nil || s.Leader != "b" || s.Epoch != 2 || s.Phase != Running || s.Checkpoint != len("theirs") {
 					t.Errorf("%+v, %v", s, err)
@@ -198,9 +186,7 @@ func TestTimeWithoutReadsDoesNotCount(t *testing.T) {
 				v := at("v1", s)
 				alive = w.Look(v.ETag, v.Sent, v.Received, o.times())
 			}
-			if alive != reads.alive {
-				t.Errorf("%s: alive %v", name, alive)
-			}
+			proof.Same(t, alive, reads.alive, name, "alive")
 			if v := at("v2", reads.times[len(reads.times)-1]+1); !w.Look(v.ETag, v.Sent, v.Received, o.times()) {
 				t.Errorf("%s: dead right after a beat", name)
 			}
@@ -225,9 +211,7 @@ func TestAnObserverWithShorterTimesGivesTheLeaderItsOwn(t *testing.T) {
 }
 
 func TestAnEarlierProcessOfTheSameNameIsNotTakenForOneself(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := testkit.NewServer()
-		killed := server.Client("a")
+	testkit.OnServer(t, "a", func(t *testing.T, server *testkit.Server, killed *testkit.Client) {
 		old := standFor(t, candidate(killed, "a"), time.Second)
 		killed.Dies()
 		began := time.Now()

@@ -9,14 +9,13 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump/internal/testkit"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
 func TestALeaderWhoseTrustEndedWritesNothingMoreEvenIfNobodyTookOver(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := testkit.NewServer()
-		client := server.Client("a")
+	testkit.OnServer(t, "a", func(t *testing.T, server *testkit.Server, client *testkit.Client) {
 		term := standFor(t, candidate(client, "a"), time.Second)
 		// As after a stop: the time is over, and the alarm has not rung yet.
 		term.alarm.Stop()
@@ -24,23 +23,15 @@ func TestALeaderWhoseTrustEndedWritesNothingMoreEvenIfNobodyTookOver(t *testing.
 		term.trustEnds = time.Now()
 		term.mu.Unlock()
 		before := client.Writes(electionKey)
-		if err := term.Save(t.Context(), []byte("x")); !errors.Is(err, ErrTrustEnded) {
-			t.Errorf("saved: %v", err)
-		}
-		if cause := context.Cause(term.Context()); !errors.Is(cause, ErrTrustEnded) {
-			t.Errorf("ended by %v", cause)
-		}
+		proof.Is(t, term.Save(t.Context(), []byte("x")), ErrTrustEnded, "saved")
+		proof.Is(t, context.Cause(term.Context()), ErrTrustEnded, "ended by")
 		<-term.done
-		if n := client.Writes(electionKey) - before; n != 0 {
-			t.Errorf("%d writes", n)
-		}
+		proof.Same(t, client.Writes(electionKey)-before, 0, "writes")
 	})
 }
 
 func TestFinishWithTheTermsOwnContextStillWaitsForTheAnswer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := testkit.NewServer()
-		client := server.Client("a")
+	testkit.OnServer(t, "a", func(t *testing.T, server *testkit.Server, client *testkit.Client) {
 		term := standFor(t, candidate(client, "a"), time.Second)
 		ctx, cancel := context.WithTimeout(term.Context(), time.Minute)
 		defer cancel()
@@ -52,24 +43,16 @@ func TestFinishWithTheTermsOwnContextStillWaitsForTheAnswer(t *testing.T) {
 		}
 		client.SetFault(testkit.FaultOn("write", electionKey, client.Writes(electionKey)+1, testkit.LostAnswer))
 		must(t, term.Finish(ctx))
-		if got := server.Rows[electionKey].Properties["Phase"]; got != string(Idle) {
-			t.Errorf("phase %v", got)
-		}
+		proof.Same[any](t, server.Rows[electionKey].Properties["Phase"], string(Idle), "phase")
 		next := standFor(t, candidate(server.Client("b"), "b"), 2*time.Minute)
 		next.Abandon(next.Context())
-		if err := next.Finish(t.Context()); !errors.Is(err, ErrTermOver) {
-			t.Errorf("finished what was abandoned: %v", err)
-		}
-		if got := server.Rows[electionKey].Properties["Leader"]; got != "" {
-			t.Errorf("leader %v", got)
-		}
+		proof.Is(t, next.Finish(t.Context()), ErrTermOver, "finished what was abandoned")
+		proof.Same[any](t, server.Rows[electionKey].Properties["Leader"], "", "leader")
 	})
 }
 
 func TestABeatAnsweredAfterTrustEndedDoesNotRestoreIt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := testkit.NewServer()
-		client := server.Client("a")
+	testkit.OnServer(t, "a", func(t *testing.T, server *testkit.Server, client *testkit.Client) {
 		e := candidate(client, "a")
 		term := standFor(t, e, time.Second)
 		must(t, term.Begin(t.Context(), testkit.RunID(3)))
@@ -77,16 +60,12 @@ func TestABeatAnsweredAfterTrustEndedDoesNotRestoreIt(t *testing.T) {
 		client.SetFault(func(testkit.Call) testkit.Fault { return testkit.Fault{Hang: true, Act: true} })
 		began := time.Now()
 		<-term.Context().Done()
-		if cause := context.Cause(term.Context()); !errors.Is(cause, ErrTrustEnded) {
-			t.Errorf("ended by %v", cause)
-		}
+		proof.Is(t, context.Cause(term.Context()), ErrTrustEnded, "ended by")
 		if held := time.Since(began); held > 17*time.Second {
 			t.Errorf("trusted for %v", held)
 		}
 		client.SetFault(nil)
-		if err := term.Save(t.Context(), nil); !errors.Is(err, ErrDeposed) {
-			t.Errorf("saved: %v", err)
-		}
+		proof.Is(t, term.Save(t.Context(), nil), ErrDeposed, "saved")
 		if term.renew(time.Now()) || term.Trusted() {
 			t.Error("trust came back")
 		}
@@ -105,9 +84,7 @@ func TestAbandonHandsOverAtOnce(t *testing.T) {
 		fault testkit.Fault
 	}{"in mid-run": {true, testkit.Fault{}}, "before a run": {false, testkit.Fault{}}, "answer lost": {true, testkit.LostAnswer}, "request lost": {true, testkit.LostRequest}} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				server := testkit.NewServer()
-				client := server.Client("a")
+			testkit.OnServer(t, "a", func(t *testing.T, server *testkit.Server, client *testkit.Client) {
 				term := standFor(t, candidate(client, "a"), time.Second)
 				if c.begin {
 					must(t, term.Begin(t.Context(), testkit.RunID(1)))
@@ -115,12 +92,8 @@ func TestAbandonHandsOverAtOnce(t *testing.T) {
 				}
 				client.SetFault(testkit.FaultOn("write", electionKey, client.Writes(electionKey)+1, c.fault))
 				term.Abandon(t.Context())
-				if cause := context.Cause(term.Context()); !errors.Is(cause, ErrTermOver) {
-					t.Errorf("ended by %v", cause)
-				}
-				if err := term.Save(t.Context(), nil); !errors.Is(err, ErrTermOver) {
-					t.Errorf("saved after it: %v", err)
-				}
+				proof.Is(t, context.Cause(term.Context()), ErrTermOver, "ended by")
+				proof.Is(t, term.Save(t.Context(), nil), ErrTermOver, "saved after it")
 				next, _, err := candidate(server.Client("b"), "b").Try(t.Context())
 				if err != nil || next == nil {
 					t.Fatalf("not at once: %v", err)
@@ -152,19 +125,13 @@ func TestAbandonThatCannotBeWrittenEndsTheTermWithItsContext(t *testing.T) {
 func TestFinishIsAmbiguousSafeAndMayBeCalledAgain(t *testing.T) {
 	for name, f := range map[string]testkit.Fault{"nothing lost": {}, "answer lost": testkit.LostAnswer, "request lost": testkit.LostRequest, "late": testkit.LandsLate(20 * time.Millisecond)} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				server := testkit.NewServer()
-				client := server.Client("a")
+			testkit.OnServer(t, "a", func(t *testing.T, server *testkit.Server, client *testkit.Client) {
 				term := standFor(t, candidate(client, "a"), time.Second)
 				client.SetFault(testkit.FaultOn("write", electionKey, 2, f))
 				mustFinish(t, term)
 				mustFinish(t, term)
-				if got := server.Rows[electionKey].Properties["Phase"]; got != string(Idle) {
-					t.Errorf("phase %v", got)
-				}
-				if err := term.Begin(t.Context(), testkit.RunID(1)); !errors.Is(err, ErrTermOver) {
-					t.Errorf("began after the end: %v", err)
-				}
+				proof.Same[any](t, server.Rows[electionKey].Properties["Phase"], string(Idle), "phase")
+				proof.Is(t, term.Begin(t.Context(), testkit.RunID(1)), ErrTermOver, "began after the end")
 			})
 		})
 	}
@@ -175,18 +142,14 @@ func TestFinishIsAmbiguousSafeAndMayBeCalledAgain(t *testing.T) {
 		if err := term.Finish(t.Context()); !storage.Is(err, storage.Auth) || !errors.Is(context.Cause(term.Context()), ErrTermOver) {
 			t.Errorf("%v, and the term ended by %v", err, context.Cause(term.Context()))
 		}
-		if err := term.Save(t.Context(), nil); !errors.Is(err, ErrTermOver) {
-			t.Errorf("saved after Finish: %v", err)
-		}
+		proof.Is(t, term.Save(t.Context(), nil), ErrTermOver, "saved after Finish")
 		client.SetFault(nil)
 		mustFinish(t, term)
 	})
 }
 
 func TestACheckpointMayShrinkAndGrowAndMustFit(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := testkit.NewServer()
-		client := server.Client("a")
+	testkit.OnServer(t, "a", func(t *testing.T, server *testkit.Server, client *testkit.Client) {
 		e := candidate(client, "a")
 		term := standFor(t, e, time.Second)
 		if err := term.Begin(t.Context(), codec.RunID{}); err == nil {
@@ -218,9 +181,7 @@ func TestACheckpointMayShrinkAndGrowAndMustFit(t *testing.T) {
 }
 
 func TestASlowBeatDoesNotPutOffTheNext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := testkit.NewServer()
-		client := server.Client("a")
+	testkit.OnServer(t, "a", func(t *testing.T, server *testkit.Server, client *testkit.Client) {
 		client.SetLatency(func(testkit.Call) time.Duration { return 4 * time.Second })
 		term := standFor(t, candidate(client, "a"), 10*time.Second)
 		time.Sleep(time.Minute)

@@ -88,9 +88,7 @@ func TestTheFirstLeadsAtOnceAndFinishMakesTheNextDueAfterEvery(t *testing.T) {
 		}
 		mustFinish(t, term)
 		finished := time.Now()
-		if cause := context.Cause(term.Context()); !errors.Is(cause, ErrTermOver) {
-			t.Errorf("the term ended by %v", cause)
-		}
+		proof.Is(t, context.Cause(term.Context()), ErrTermOver, "the term ended by")
 		if s, err := b.Status(t.Context()); err != nil || s.Phase != Idle || s.Run != testkit.RunID(1) || s.Checkpoint != 0 || s.NextRun.Sub(finished).Abs() > time.Minute+time.Second {
 			t.Errorf("idle: %+v, %v", s, err)
 		}
@@ -157,9 +155,7 @@ func TestExactlyOneOfManyRunsEachDistribution(t *testing.T) {
 func TestAWinWhoseAnswerWasLostIsRecognised(t *testing.T) {
 	for name, f := range map[string]testkit.Fault{"answer lost": testkit.LostAnswer, "throttled": {Fail: true, Act: true, Code: storage.Throttled}, "no answer": {Hang: true, Act: true}, "late": testkit.LandsLate(15 * time.Millisecond)} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				server := testkit.NewServer()
-				client := server.Client("a")
+			testkit.OnServer(t, "a", func(t *testing.T, server *testkit.Server, client *testkit.Client) {
 				client.SetFault(testkit.FaultOn("write", electionKey, 1, f))
 				began := time.Now()
 				term, _, err := candidate(client, "a").Try(t.Context())
@@ -199,9 +195,7 @@ func TestALossWhoseAnswerWasLostIsRecognised(t *testing.T) {
 }
 
 func TestAWinThatIsLearnedOfTooLateIsVoidAndClaimedAgainWithAnotherEpoch(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := testkit.NewServer()
-		client := server.Client("a")
+	testkit.OnServer(t, "a", func(t *testing.T, server *testkit.Server, client *testkit.Client) {
 		dark := time.Now().Add(18 * time.Second)
 		client.SetFault(func(c testkit.Call) testkit.Fault {
 			switch {
@@ -247,9 +241,7 @@ func TestOptionsThatCannotWorkAreReported(t *testing.T) {
 }
 
 func TestADamagedElectionRowElectsNobody(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := testkit.NewServer()
-		client := server.Client("a")
+	testkit.OnServer(t, "a", func(t *testing.T, server *testkit.Server, client *testkit.Client) {
 		e := candidate(client, "a")
 		mustFinish(t, standFor(t, e, time.Second))
 		for property, value := range map[string]any{"Phase": "resting", "Run": "run 7", "Epoch": int64(-1), "Lease": "long", row.FormatProperty: int64(9)} {
@@ -280,9 +272,7 @@ func TestNobodyIsElectedBeyondTheLastEpoch(t *testing.T) {
 		}
 		server.Rows[electionKey].Properties["Epoch"] = int64(row.MaxEpoch - 1)
 		term := standFor(t, e, time.Second)
-		if term.Epoch != row.MaxEpoch {
-			t.Errorf("epoch %d", term.Epoch)
-		}
+		proof.Same(t, term.Epoch, row.MaxEpoch, "epoch")
 		mustFinish(t, term)
 	})
 }
@@ -319,9 +309,7 @@ func TestAWinWhoseAnswerIsSeenAfterItsTrustEndedIsVoid(t *testing.T) {
 			t.Fatalf("%v, %v, %v", term, wait, err)
 		}
 		term := standFor(t, e, 5*time.Second)
-		if term.Epoch != 2 {
-			t.Errorf("epoch %d", term.Epoch)
-		}
+		proof.Same(t, term.Epoch, 2, "epoch")
 		mustFinish(t, term)
 	})
 }

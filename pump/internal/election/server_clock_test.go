@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/testkit"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -116,9 +117,7 @@ func TestACandidateThatStartsAnewKnowsHowMuchOfThePeriodIsLeft(t *testing.T) {
 }
 
 func TestTheServersClockIsOnlyLearnedFromAnAcknowledgedWrite(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := testkit.NewServer()
-		client := server.Client("a")
+	testkit.OnServer(t, "a", func(t *testing.T, server *testkit.Server, client *testkit.Client) {
 		e := candidate(client, "a")
 		mustFinish(t, standFor(t, e, time.Second))
 		// The clock row exists from an hour ago. A lost write must not let it speak.
@@ -168,9 +167,7 @@ func TestTheEstimateOfTheServersTimeIsNeverAheadAndIsLearnedOnceForAll(t *testin
 				wg.Go(func() { check(t.Context()) })
 			}
 			wg.Wait()
-			if n := len(client.Sent()); n != 1+2 {
-				t.Errorf("%d requests, want 3", n)
-			}
+			proof.Same(t, len(client.Sent()), 1+2, "requests")
 			for range 60 {
 				time.Sleep(time.Minute)
 				check(t.Context())

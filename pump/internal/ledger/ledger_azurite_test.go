@@ -39,9 +39,7 @@ func TestOnAzuriteTheLedgerRecordsAndFences(t *testing.T) {
 	if !errors.Is(es[0].Err, ErrFenced) || es[1].Err != nil {
 		t.Error(es[0].Err, es[1].Err)
 	}
-	if err := b.Prune(t.Context(), nil, b.LiveRuns()...); err != nil {
-		t.Error(err)
-	}
+	must(t, b.Prune(t.Context(), nil, b.LiveRuns()...))
 	r := recordOf(t, table, 3)
 	want(t, "what is left", []any{len(r.Runs()), string(r.State()), r.Epoch, len(r.image.layout.all())}, []any{0, "10 tasks, 45", uint64(2), 1})
 	progress, err := ReadProgress(t.Context(), table, "city", 128, testkit.RunID(1))

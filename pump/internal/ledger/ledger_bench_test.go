@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump/internal/testkit"
 )
 
@@ -16,9 +17,7 @@ func BenchmarkLedgerEnvelope(b *testing.B) {
 	for s := range uint32(64) {
 		all = append(all, s)
 	}
-	if _, err := fenceAll(context.Background(), l, holdsOf(1, all...)); err != nil {
-		b.Fatal(err)
-	}
+	must(b, proof.ErrOf(fenceAll(context.Background(), l, holdsOf(1, all...))))
 	entries := make([]*Entry, 64)
 	i := 0
 	for b.Loop() {
@@ -44,9 +43,7 @@ func BenchmarkLedgerBegin(b *testing.B) {
 	for _, records := range []string{"in order", "scattered"} {
 		b.Run(records, func(b *testing.B) {
 			l := Open(newMemTable(), ledgerWorkload(64), Options{Instance: "a", Record: true})
-			if _, err := fenceAll(context.Background(), l, holdsOf(1, 7)); err != nil {
-				b.Fatal(err)
-			}
+			must(b, proof.ErrOf(fenceAll(context.Background(), l, holdsOf(1, 7))))
 			e := &Entry{Segment: 7, Epoch: 1, Run: testkit.RunID(1), Done: ns(0, 100_000)}
 			if records == "scattered" {
 				e.Done = scattered(3, 0, 4)
@@ -79,9 +76,7 @@ func BenchmarkLedgerCommit(b *testing.B) {
 			for s := range uint32(64) {
 				all = append(all, s)
 			}
-			if _, err := fenceAll(context.Background(), l, holdsOf(1, all...)); err != nil {
-				b.Fatal(err)
-			}
+			must(b, proof.ErrOf(fenceAll(context.Background(), l, holdsOf(1, all...))))
 			state := noise(1, stateSize)
 			var n uint64
 			for b.Loop() {

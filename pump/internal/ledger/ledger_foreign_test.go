@@ -11,6 +11,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/testkit"
 )
@@ -61,9 +62,7 @@ func TestANameIsForgottenWhenItsMessageIsDeletedAndNotBefore(t *testing.T) {
 	a.mustKnow(1, 11700, 11705, true) // with the next commit only
 	a.mustCommit(Entry{Segment: 7, Epoch: 1, Run: testkit.RunID(1), Done: ns(0, 1)})
 	a.mustKnow(1, 11700, 11705, false)
-	if n := namesOf(t, a); n != 5 {
-		t.Errorf("%d names are stored", n)
-	}
+	proof.Same(t, namesOf(t, a), 5, "names are stored")
 	b := openBook(t, a.table, "b")
 	b.mustFence(2, 7)
 	b.mustKnow(2, 0, 5, true)
@@ -226,9 +225,7 @@ func TestForeignMessagesOfFullBucketsAreKnownAndGo(t *testing.T) {
 	}
 	entries = foreignEntries(7, 2, 64*foreignPer, 64*foreignPer+5)
 	b.mustCommit(entries...)
-	if n := namesOf(t, b); n != 32*foreignPer+5 {
-		t.Errorf("%d names are stored", n)
-	}
+	proof.Same(t, namesOf(t, b), 32*foreignPer+5, "names are stored")
 	b.mustKnow(2, 64*foreignPer, 64*foreignPer+5, true)
 	for n := range 64 * foreignPer {
 		b.mustKnow(2, n, n+1, n%2 == 1)

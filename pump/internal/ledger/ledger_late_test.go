@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/internal/testkit"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -22,9 +23,7 @@ func TestP35AValueComputedBeforeIsNeverWrittenOverTheNewETag(t *testing.T) {
 		a.begin(7, 1, testkit.RunID(1), 0, ns(0, 5))
 		b.mustFence(2, 7)
 		b.mustCommit(Entry{Segment: 7, Epoch: 2, Run: testkit.RunID(1), Done: ns(5, 10)})
-		if err := a.commit(Entry{Segment: 7, Epoch: 1, Run: testkit.RunID(1), Done: ns(0, 5)}); !errors.Is(err, ErrFenced) {
-			t.Error(err)
-		}
+		proof.Is(t, a.commit(Entry{Segment: 7, Epoch: 1, Run: testkit.RunID(1), Done: ns(0, 5)}), ErrFenced)
 		r := recordOf(t, b.table, 7)
 		if r.Epoch != 2 || r.Done(testkit.RunID(1), 0) || !r.Done(testkit.RunID(1), 5) || !r.Done(testkit.RunID(1), 9) {
 			t.Errorf("epoch %d; 0 done: %v, 5 done: %v", r.Epoch, r.Done(testkit.RunID(1), 0), r.Done(testkit.RunID(1), 5))

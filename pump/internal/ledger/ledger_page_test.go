@@ -101,12 +101,10 @@ func readAgain(t *rapid.T, written *layout, stored map[uint64]block) *layout {
 	}
 	l := &layout{}
 	var err error
-	if l.hot, err = readBlock(hot); err != nil {
-		t.Fatal(err)
-	}
-	if l.next, l.pages, err = readDirectory(appendDirectory(nil, written.next, written.pages)); err != nil {
-		t.Fatal(err)
-	}
+	l.hot, err = readBlock(hot)
+	must(t, err)
+	l.next, l.pages, err = readDirectory(appendDirectory(nil, written.next, written.pages))
+	must(t, err)
 	if len(l.pages) != len(stored) {
 		t.Fatalf("%d pages are named, %d there", len(l.pages), len(stored))
 	}

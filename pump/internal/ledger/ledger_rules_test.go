@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/testkit"
@@ -31,9 +32,7 @@ func TestP32AnOldOwnerRecordsNothingAfterTheNextOnesFence(t *testing.T) {
 		if a.Fenced(7, 1) || !b.Fenced(7, 2) {
 			t.Error("fenced: a", a.Fenced(7, 1), "b", b.Fenced(7, 2))
 		}
-		if _, err := a.Begin(7, 1, testkit.RunID(1), 0, ns(10, 11)); !errors.Is(err, ErrFenced) {
-			t.Errorf("a begins: %v", err)
-		}
+		proof.Is(t, proof.ErrOf(a.Begin(7, 1, testkit.RunID(1), 0, ns(10, 11))), ErrFenced, "a begins")
 		b.mustCommit(Entry{Segment: 7, Epoch: 2, Run: testkit.RunID(1), Done: ns(0, 10)})
 	})
 }
@@ -219,27 +218,19 @@ func TestP37OnlyASealedRunIsClosed(t *testing.T) {
 	testkit.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
 		runs := workload.NewRuns(testkit.OverTheWire(t, sim, "a"), "city")
 		must(t, runs.Create(t.Context(), workload.Run{ID: testkit.RunID(1)}))
-		if err := runs.Close(t.Context(), testkit.RunID(1)); !errors.Is(err, pump.ErrRunState) {
-			t.Errorf("an open run: %v", err)
-		}
+		proof.Is(t, runs.Close(t.Context(), testkit.RunID(1)), pump.ErrRunState, "an open run")
 		must(t, runs.Seal(t.Context(), testkit.RunID(1), []uint64{3, 4}))
 		i := sim.Inject(azsim.Rule{Operations: []string{"Batch"}, Fault: azsim.AnswerLost, First: 1})
 		for range 2 {
-			if err := runs.Close(t.Context(), testkit.RunID(1)); err != nil {
-				t.Error(err)
-			}
+			must(t, runs.Close(t.Context(), testkit.RunID(1)))
 		}
 		run, err := runs.Get(t.Context(), testkit.RunID(1))
 		if err != nil || run.State != workload.RunClosed || run.Tasks != 7 || i.Hits() != 1 {
 			t.Errorf("%+v, %v, %v", run, err, i)
 		}
-		if err := runs.Close(t.Context(), testkit.RunID(2)); !errors.Is(err, pump.ErrNoRun) {
-			t.Errorf("no run: %v", err)
-		}
+		proof.Is(t, runs.Close(t.Context(), testkit.RunID(2)), pump.ErrNoRun, "no run")
 		must(t, runs.Create(t.Context(), workload.Run{ID: testkit.RunID(3)}))
-		if err := errors.Join(runs.Break(t.Context(), testkit.RunID(3), "why"), runs.Close(t.Context(), testkit.RunID(3))); !errors.Is(err, pump.ErrRunState) {
-			t.Errorf("a broken run: %v", err)
-		}
+		proof.Is(t, errors.Join(runs.Break(t.Context(), testkit.RunID(3), "why"), runs.Close(t.Context(), testkit.RunID(3))), pump.ErrRunState, "a broken run")
 	})
 }
 

@@ -153,9 +153,7 @@ func TestWhatIsCommittedIsRecognisedByTheNextOwner(t *testing.T) {
 			t.Errorf("the old owner's commit: %v", err)
 		}
 		want(t, "runs", b.LiveRuns(), []codec.RunID{testkit.RunID(1)})
-		if err := b.Prune(t.Context(), b.LiveRuns()); err != nil {
-			t.Error(err)
-		}
+		must(t, b.Prune(t.Context(), b.LiveRuns()))
 		want(t, "runs after", len(b.LiveRuns()), 0)
 	})
 }

@@ -64,9 +64,8 @@ func newSharer(w *testworld.World, name string, workers int) *sharer {
 	s := &sharer{w: w, name: name, queues: queues.Open(&cfg.Config)}
 	workload, err := workload.Load(w.T.Context(), s.queues.Control, "work")
 	proof.Must(w.T, err)
-	if s.m, err = member.Join(w.T.Context(), &cfg.Config, s.queues, workload, member.Options{Role: cluster.RoleDistributor}); err != nil {
-		w.T.Fatal(err)
-	}
+	s.m, err = member.Join(w.T.Context(), &cfg.Config, s.queues, workload, member.Options{Role: cluster.RoleDistributor})
+	proof.Must(w.T, err)
 	ctx, cancel := context.WithCancel(w.T.Context())
 	s.end = cancel
 	for i := range workers {
@@ -227,18 +226,14 @@ func TestP81WhoDiesLeavesItsShareWhenItIsEvicted(t *testing.T) {
 		defer a.leave()
 		defer b.leave()
 		time.Sleep(testBeat + 100*time.Millisecond)
-		if a.target() != shareLimit/2 {
-			t.Errorf("of two one has %v", a.target())
-		}
+		proof.Same(t, a.target(), shareLimit/2, "of two one has")
 		w.Fault(azsim.Rule{Fault: azsim.HangBefore, Instance: "b"}) // from now on nothing of b arrives
 		time.Sleep(15 * time.Second)
 		if a.target() != shareLimit/2 {
 			t.Errorf("the other is silent for 15 s, and one has %v already", a.target())
 		}
 		time.Sleep(30 * time.Second) // lease and margin of 23 s, and some beats
-		if a.target() != shareLimit {
-			t.Errorf("the other is dead, and one has %v", a.target())
-		}
+		proof.Same(t, a.target(), shareLimit, "the other is dead, and one has")
 	})
 }
 
@@ -283,9 +278,7 @@ func TestADistributorGoesOnWithoutAClusterAndAProcessorWaitsForIt(t *testing.T) 
 		if err != nil || d.Joined() || d.View() != nil {
 			t.Fatalf("joined %v, error %v, though the account is dark", d.Joined(), err)
 		}
-		if took := time.Since(began); took != member.JoinPatience {
-			t.Errorf("waited %v, want %v", took, member.JoinPatience)
-		}
+		proof.Same(t, time.Since(began), member.JoinPatience, "waited")
 		if r := df.Account("accounta").Budget.Rate(); r != 5_000 {
 			t.Errorf("has %v of 20000 while it knows of no other, want a quarter", r)
 		}

@@ -224,9 +224,7 @@ func TestP82TheOwnerIsToldOfWhatComesBackFromQuarantine(t *testing.T) {
 				if c.told {
 					want = []pump.Nudge{{Address: "p.example:80", Instance: "p", Queue: account + "/" + queue, Here: true}}
 				}
-				if got := sent.Take(); !slices.Equal(got, want) {
-					t.Errorf("told: %+v, want %+v", got, want)
-				}
+				proof.Alike(t, sent.Take(), want, "told")
 			})
 		})
 	}

@@ -58,9 +58,7 @@ func TestAPageOfAnotherProcessIsReadAndNothingElse(t *testing.T) {
 	) {
 		t.Errorf("the metadata service: %v", err)
 	}
-	if _, err := c.Get(t.Context(), "no address", "/healthz", true); !errors.Is(err, errAddress) {
-		t.Errorf("%v", err)
-	}
+	proof.Is(t, proof.ErrOf(c.Get(t.Context(), "no address", "/healthz", true)), errAddress)
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
 	proof.Must(t, err)
 	_ = closed.Close()

@@ -57,9 +57,7 @@ func TestP82ANudgeReachesTheProcessThatItIsFor(t *testing.T) {
 	}
 	// Another process has the address now.
 	l, err := send(pump.Nudge{Instance: "p2"})
-	if err == nil || !strings.Contains(err.Error(), "421") {
-		t.Errorf("a nudge for another process: %v, want 421", err)
-	}
+	proof.Says(t, err, "421", "a nudge for another process")
 	if len(l) > 0 {
 		t.Errorf("a nudge for another process was taken: %+v", l)
 	}
@@ -94,9 +92,7 @@ func TestHostileNudgesAreRefused(t *testing.T) {
 	} {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest(c.method, c.target, strings.NewReader(strings.Repeat("x", 1<<20))))
-		if w.Code != c.want {
-			t.Errorf("%s: %d, want %d", c.name, w.Code, c.want)
-		}
+		proof.Same(t, w.Code, c.want, c.name)
 	}
 	if l := got.Take(); len(l) != 1 || l[0].Queue != "a/b" {
 		t.Errorf("taken: %+v", l)
@@ -176,9 +172,7 @@ func TestANudgeDoesNotReachALoopbackPortOnAnotherMachinesWord(t *testing.T) {
 			t.Errorf("%s was reached", host)
 		}
 	}
-	if asked.Load() != 0 {
-		t.Errorf("%d requests were made", asked.Load())
-	}
+	proof.Same(t, asked.Load(), 0, "requests were made")
 }
 
 func TestANudgesAnswerLeadsNowhereAndCostsNoMemory(t *testing.T) {
@@ -207,9 +201,7 @@ func TestANudgesAnswerLeadsNowhereAndCostsNoMemory(t *testing.T) {
 			t.Errorf("%s: no error", instance)
 		}
 	}
-	if led.Load() != 0 {
-		t.Error("a redirect or a proxy was followed")
-	}
+	proof.Same(t, led.Load(), 0, "a redirect or a proxy was followed")
 	if wrote.Load() > 64<<20 {
 		t.Errorf("%d bytes of an answer were taken", wrote.Load())
 	}
@@ -247,22 +239,14 @@ func TestTheSameNudgeIsSentFourTimesASecondAtMostAndTheLastOneCounts(t *testing.
 			s.Nudge("q", n)
 			time.Sleep(7 * time.Millisecond)
 		}
-		if l := len(got.Take()); l != 2 {
-			t.Errorf("%d of 100 went after 250 and 500 ms, want 2", l)
-		}
+		proof.Same(t, len(got.Take()), 2, "went after 250 and 500 ms")
 		time.Sleep(Every)
-		if l := len(got.Take()); l != 1 {
-			t.Errorf("%d after the last one, want 1", l)
-		}
+		proof.Same(t, len(got.Take()), 1, "after the last one")
 		time.Sleep(time.Minute)
-		if l := len(got.Take()); l != 0 {
-			t.Errorf("%d out of nothing", l)
-		}
+		proof.Same(t, len(got.Take()), 0, "out of nothing")
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if len(s.recent) != 0 {
-			t.Errorf("%d nudges are remembered", len(s.recent))
-		}
+		proof.Same(t, len(s.recent), 0, "nudges are remembered")
 	})
 }
 
@@ -273,9 +257,7 @@ func TestNudgesNeverHoldUpWhoSendsThem(t *testing.T) {
 		for i := range 1000 {
 			s.Nudge(fmt.Sprint(i), pump.Nudge{Address: "h:1", Instance: fmt.Sprint(i)})
 		}
-		if d := time.Since(began); d != 0 {
-			t.Errorf("waited %v", d)
-		}
+		proof.Same(t, time.Since(began), 0, "waited")
 		time.Sleep(2 * Spread)
 		if l := got.Take(); len(l) != AtOnce {
 			t.Errorf("%d under way at once, want %d", len(l), AtOnce)
@@ -302,9 +284,7 @@ func TestP9TheSameNudgesAreSentInTheSameOrder(t *testing.T) {
 		return instances
 	}
 	first := history()
-	if len(first) != 100 {
-		t.Errorf("%d nudges were sent, want 100", len(first))
-	}
+	proof.Same(t, len(first), 100, "nudges were sent")
 	for range 5 {
 		if again := history(); !slices.Equal(again, first) {
 			t.Fatalf("first in the order\n%v\nthen\n%v", first, again)

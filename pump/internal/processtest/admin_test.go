@@ -125,8 +125,7 @@ func TestAPortThatIsTakenIsAnError(t *testing.T) {
 			t.Errorf("--admin %s: exit status %d: %s", flag, code, q.log.String())
 		}
 	}
-	p.signal(syscall.SIGTERM)
-	p.succeeds()
+	stop(p)
 }
 
 // gateRounds is how often a gate is opened at most until as many processes were told as are to be:
@@ -169,9 +168,7 @@ func TestAGateHoldsProcessorsUntilItIsReleased(t *testing.T) {
 		release.succeeds()
 		var change struct{ Waiting, Nudged int }
 		release.summary(&change)
-		if change.Waiting != 3 {
-			t.Errorf("%d waited", change.Waiting)
-		}
+		proof.Same(t, change.Waiting, 3, "waited")
 		told = change.Nudged
 		t.Logf("round %d: %d were told", round, told)
 	}
@@ -234,17 +231,14 @@ func TestWhatAKilledProcessorBeganIsFreeAfterTheInterval(t *testing.T) {
 		_, body := ask(t, address, "/state")
 		return len(done) == 2 && json.Unmarshal([]byte(body), &st) == nil && st.Done.Skipped > 0
 	})
-	next.signal(syscall.SIGTERM)
-	next.succeeds()
+	stop(next)
 	var s struct{ Handled, Skipped, Failed, Quarantined int64 }
 	next.summary(&s)
 	if handled := readDone(t, out); s.Handled != 2 || len(handled) != 2 || s.Skipped != 1 || s.Failed+s.Quarantined != 0 {
 		t.Errorf("%+v, %d lines", s, len(handled))
 	}
 	for _, d := range readDone(t, out) {
-		if d.Attempt != 1 {
-			t.Errorf("%s: attempt %d", d.Key, d.Attempt)
-		}
+		proof.Same(t, d.Attempt, 1, d.Key, "attempt")
 	}
 }
 

@@ -216,9 +216,7 @@ func TestTheTrialOfAccountsFindsHowAzuriteDiffers(t *testing.T) {
 		case <-time.After(4 * patience):
 		}
 	}
-	if code := p.wait(); code != 1 {
-		t.Errorf("exit status %d", code)
-	}
+	proof.Same(t, p.wait(), 1, "exit status")
 	r := readTrial(t, dir)
 	if r.Same || len(r.Left) > 0 || !r.pumped() || !strings.Contains(r.text("Refusals"), "each exactly once") {
 		t.Errorf("%+v", r)
@@ -228,9 +226,7 @@ func TestTheTrialOfAccountsFindsHowAzuriteDiffers(t *testing.T) {
 		"future-date", "gets", "key-too-long", "old-date", "queue-name-free", "superseded-receipt", "table-name-free",
 		"top-over-1000", "top-zero", "ttl", "update-parameters", "versions", "wire",
 	}
-	if got := r.different(); !slices.Equal(got, want) {
-		t.Errorf("different: %v, want %v", got, want)
-	}
+	proof.Alike(t, r.different(), want, "different")
 	known := map[string]bool{}
 	for _, d := range storagetest.AzuriteDifferences {
 		known[d.Case] = true
@@ -248,9 +244,7 @@ func TestTheTrialOfAccountsWithoutAnySaysWhatToSet(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "trial")
 	p := startTrial(t, dir, nil, "")
-	if code := p.wait(); code != 1 {
-		t.Errorf("exit status %d", code)
-	}
+	proof.Same(t, p.wait(), 1, "exit status")
 	for _, want := range []string{"QUEUEPUMP_AZURE_1=", "az", "Nothing was done"} {
 		if !strings.Contains(p.out.String(), want) {
 			t.Errorf("%q is not in\n%s", want, p.out.String())
@@ -273,9 +267,7 @@ func TestTheTrialOfAccountsRemovesWhatItMade(t *testing.T) {
 	interrupt := begin()
 	interrupt.until("it sends", func() bool { return started() > 5 })
 	interrupt.signal(syscall.SIGINT)
-	if code := interrupt.wait(); code != 1 {
-		t.Errorf("exit status %d", code)
-	}
+	proof.Same(t, interrupt.wait(), 1, "exit status")
 	w.empty()
 	if r := readTrial(t, w.path("trial")); r.Same || len(r.Left) > 0 {
 		t.Errorf("%+v", r)

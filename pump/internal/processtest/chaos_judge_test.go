@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -38,9 +39,7 @@ func (c *chaos) requireComplete() {
 			c.t.Errorf("run %v is %s with %d tasks, want %d: %s", r.ID, r.State, r.Tasks, c.each, r.Note)
 		}
 	}
-	if n := c.inQuarantine(); n != 0 {
-		c.t.Errorf("%d messages are in quarantine", n)
-	}
+	proof.Same(c.t, c.inQuarantine(), 0, "messages are in quarantine")
 }
 
 // inQuarantine counts what is in quarantine, in all accounts.

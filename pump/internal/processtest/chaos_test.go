@@ -367,8 +367,7 @@ func (c *chaos) calm() {
 	for _, p := range send {
 		// A process that was just started listens to signals when it is a member.
 		c.eventually("a distributor is a member", func() bool { return c.isMember(p.process) })
-		p.signal(syscall.SIGTERM)
-		p.succeeds()
+		stop(p.process)
 	}
 	args := slices.Clone(c.parts[0].args)
 	args[slices.Index(args, "1s")] = "1h"
@@ -382,8 +381,7 @@ func (c *chaos) calm() {
 		return finished &&
 			!slices.ContainsFunc(c.sealed, func(r workload.Run) bool { return r.State == workload.RunOpen })
 	})
-	last.signal(syscall.SIGTERM)
-	last.succeeds()
+	stop(last)
 	c.emptyQuarantine()
 	if c.length < wholeChaos {
 		c.sim.SetClockOffset(5 * time.Minute) // what a killed command had taken is there again
@@ -404,8 +402,7 @@ func (c *chaos) calm() {
 	c.took = time.Since(began)
 	for _, p := range c.parts {
 		if p.role == "processor" {
-			p.signal(syscall.SIGTERM)
-			p.succeeds()
+			stop(p.process)
 		}
 	}
 }

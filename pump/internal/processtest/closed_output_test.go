@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump/status"
 )
 
@@ -51,9 +52,7 @@ func TestAProcessWhoseSummaryNobodyReadsLeavesTheCluster(t *testing.T) {
 			if code := p.wait(); code != 1 || !strings.Contains(p.log.String(), "broken pipe") {
 				t.Errorf("exit status %d: %s", code, p.log.String())
 			}
-			if n := w.members(); n != 0 {
-				t.Errorf("%d members are left", n)
-			}
+			proof.Same(t, w.members(), 0, "members are left")
 		})
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 
 	"github.com/queuepump/queuepump/pump/storage/storagetest"
@@ -29,8 +28,7 @@ func TestTheCommandsWorkOnSimulatedAccounts(t *testing.T) {
 		return err == nil
 	})
 	distributeAndProcess(t, nil, dir, config, []string{"simulated1", "simulated2", "simulated3", "simulated4"})
-	serve.signal(syscall.SIGTERM)
-	serve.succeeds()
+	stop(serve)
 }
 
 // TestTheCommandsWorkOnAzurite: the same with three accounts of Azurite, by

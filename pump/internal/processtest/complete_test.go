@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -78,8 +79,7 @@ func TestRunWaitEndsWhenEveryTaskIsDone(t *testing.T) {
 	if code := unknown.wait(); code != 1 || unknown.out.String() != "" || !strings.Contains(unknown.log.String(), "there is no such run") {
 		t.Errorf("for a run that there is not: exit status %d, %s", code, unknown.out.String())
 	}
-	p.signal(syscall.SIGTERM)
-	p.succeeds()
+	stop(p)
 }
 
 func TestRunWaitSaysByItsStatusThatTasksAreInQuarantine(t *testing.T) {
@@ -88,14 +88,11 @@ func TestRunWaitSaysByItsStatusThatTasksAreInQuarantine(t *testing.T) {
 	writeText(t, w.path("tasks.txt"), "good\nbad\nfine\n")
 	p := start(t, "processor", "run", "--config", w.config, "--exec-each", `sh -c 'grep -qv bad || exit 65'`)
 	d := w.distributor("run", "--input", w.path("tasks.txt"), "--wait")
-	if code := d.wait(); code != 3 {
-		t.Errorf("exit status %d", code)
-	}
+	proof.Same(t, d.wait(), 3, "exit status")
 	if !strings.Contains(d.out.String(), "settled: 2 tasks done, 1 in quarantine") || !strings.Contains(d.log.String(), "1 task is in quarantine") {
 		t.Errorf("it printed\n%s\nand said\n%s", d.out.String(), d.log.String())
 	}
-	p.signal(syscall.SIGTERM)
-	p.succeeds()
+	stop(p)
 }
 
 // A message that is lost makes the run stuck; a repair puts its tasks again, and then it is done.
@@ -146,8 +143,7 @@ func TestAStuckRunIsRepaired(t *testing.T) {
 	if twice := requireEachOnceNamed(t, readDone(t, w.path("done.jsonl")), n); twice != 0 {
 		t.Errorf("%d tasks were handled twice", twice)
 	}
-	p.signal(syscall.SIGTERM)
-	p.succeeds()
+	stop(p)
 }
 
 // A signal ends the waiting and not the run.

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 )
 
@@ -37,9 +38,7 @@ func TestTheRunbookOfAControlAccountThatIsGoneForGood(t *testing.T) {
 		}
 		done[h.identity()]++
 	}
-	if len(done) != 1000 {
-		t.Errorf("%d of 1000 tasks are done", len(done))
-	}
+	proof.Same(t, len(done), 1000, "tasks are done")
 	list := d.start("distributor", "quarantine", "list")
 	list.succeeds()
 	if !strings.Contains(list.out.String(), before) {

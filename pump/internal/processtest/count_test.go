@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/row"
@@ -69,18 +70,12 @@ func TestCountsAndSumsAreThoseOfTheTasksAndCauseIsGivenForTheRest(t *testing.T) 
 	first.succeeds()
 
 	want := []counted{{"7", 50, "450359962737049650"}, {"Malmö", 50, "-50000"}, {"Oslo", 100, "117.5"}}
-	if got := w.state(); !slices.Equal(got, want) {
-		t.Errorf("state: %v, want %v", got, want)
-	}
-	if got := w.state("--key", "Oslo"); !slices.Equal(got, want[2:]) {
-		t.Errorf("one key: %v", got)
-	}
+	proof.Alike(t, w.state(), want, "state")
+	proof.Alike(t, w.state("--key", "Oslo"), want[2:], "one key")
 	if got := w.state("--key", "Rome"); len(got) != 0 {
 		t.Errorf("a key that nothing was counted by: %v", got)
 	}
-	if got := w.state("--top", "2"); !slices.Equal(got, []counted{want[2], want[0]}) {
-		t.Errorf("the two with most: %v", got)
-	}
+	proof.Alike(t, w.state("--top", "2"), []counted{want[2], want[0]}, "the two with most")
 	table := start(t, "distributor", "counts", "--config", w.config)
 	table.succeeds()
 	if got := table.out.String(); !strings.Contains(got, "100                117.5  Oslo\n") || !strings.HasSuffix(got, "3 keys, 200 tasks\n") {
@@ -89,9 +84,7 @@ func TestCountsAndSumsAreThoseOfTheTasksAndCauseIsGivenForTheRest(t *testing.T) 
 
 	again := processor(counts...) // what is counted is no reason to count it again
 	again.succeeds()
-	if got := w.state(); !slices.Equal(got, want) {
-		t.Errorf("state after another processor: %v", got)
-	}
+	proof.Alike(t, w.state(), want, "state after another processor")
 	for _, other := range [][]string{{"--count-by", "shop.city"}, {"--count-by", "id", "--sum", "price"}, {"--discard"}, {"--exec", "cat"}} {
 		p := processor(other...)
 		if code := p.wait(); code != 2 || !strings.Contains(p.log.String(), "count/1 by shop.city sum price") {
@@ -134,9 +127,7 @@ func TestCountOnceIsExactWhateverIsKilledAndPaused(t *testing.T) {
 		t.Parallel()
 	}
 	off := countUnderFire(t, true)
-	if off != 0 {
-		t.Errorf("off by %d", off)
-	}
+	proof.Same(t, off, 0, "off by")
 }
 
 // TestCountAtLeastOnceIsOffButNeverLow is the same without the ledger, to
@@ -206,9 +197,7 @@ func countUnderFire(t *testing.T, once bool) (off int64) {
 			t.Errorf("%s: counted %d of %s, want %d of %s", city, b.Count, b.Sum, a.Count, a.Sum)
 		}
 	}
-	if len(got) != len(want) {
-		t.Errorf("%d keys were counted, want %d", len(got), len(want))
-	}
+	proof.Same(t, len(got), len(want), "keys were counted")
 	hits := int64(0)
 	for _, injected := range faults {
 		hits += injected.Hits()

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/internal/election"
 	"github.com/queuepump/queuepump/pump/internal/row"
@@ -97,8 +98,7 @@ func (ds distributors) otherFinishes(t *testing.T) (s sent) {
 	ds.other.says("msg=leading")
 	ds.other.until("its distribution is done", func() bool { return strings.Contains(ds.other.out.String(), "\n") })
 	ds.other.summary(&s)
-	ds.other.signal(syscall.SIGTERM)
-	ds.other.succeeds()
+	stop(ds.other)
 	return s
 }
 
@@ -184,8 +184,7 @@ func TestAChangedSourceIsRefused(t *testing.T) {
 	ds.other.until("a new run is done", func() bool {
 		return strings.Contains(ds.other.out.String(), fmt.Sprintf(`"tasks":%d`, n+1))
 	})
-	ds.other.signal(syscall.SIGTERM)
-	ds.other.succeeds()
+	stop(ds.other)
 }
 
 // TestStoppingGivesBackWhatWasNotStarted: another processor has it at once,
@@ -199,8 +198,7 @@ func TestStoppingGivesBackWhatWasNotStarted(t *testing.T) {
 	mark := w.path("mark")
 	first := start(t, "processor", "run", "--config", w.config, "--exec", hangingChild(mark), "--children", "2", "--visibility", "1h", "--grace", "200ms")
 	first.until("its children have tasks", func() bool { return exists(mark) })
-	first.signal(syscall.SIGTERM)
-	first.succeeds()
+	stop(first)
 
 	out := w.path("done.jsonl")
 	start(t, "processor", "run", "--config", w.config, "--out", out, "--until-idle", "1s").succeeds()
@@ -231,9 +229,7 @@ func TestASecondSignalEndsAtOnceWithItsChildren(t *testing.T) {
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
-	if code := p.wait(); code != 130 {
-		t.Errorf("exit status %d", code)
-	}
+	proof.Same(t, p.wait(), 130, "exit status")
 	text, err := os.ReadFile(pids)
 	must(t, err)
 	var pid int
@@ -267,9 +263,7 @@ func TestAnInterruptedDistributionSaysSo(t *testing.T) {
 		return decodes(text, &st) && st.Done.Envelopes > 20
 	})
 	d.signal(syscall.SIGTERM)
-	if code := d.wait(); code != 143 {
-		t.Errorf("exit status %d", code)
-	}
+	proof.Same(t, d.wait(), 143, "exit status")
 	var s sent
 	d.summary(&s)
 	if s.Envelopes < 20 || s.Tasks < s.Envelopes || s.Tasks >= n {

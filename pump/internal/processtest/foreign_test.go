@@ -124,9 +124,7 @@ func TestWhatEachProducerPutsReachesAChildAsJSON(t *testing.T) {
 		base64Of(`{"city":"Oslo","from":"Functions"}`), strange,
 		base64Of(strings.Replace(strange, "all that is escaped", "the same in base64", 1)),
 	} {
-		if _, err := w.orders().EnqueueMessage(t.Context(), text, nil); err != nil {
-			t.Fatal(err)
-		}
+		must(t, proof.ErrOf(w.orders().EnqueueMessage(t.Context(), text, nil)))
 	}
 	seen := w.path("seen.jsonl")
 	child := fmt.Sprintf(`python3 -c 'import json,sys
@@ -154,9 +152,7 @@ for line in sys.stdin:
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("the child got %q, want %q", got, want)
 	}
-	if n := w.messages(w.names[0], "orders"); n != 0 {
-		t.Errorf("%d messages are left", n)
-	}
+	proof.Same(t, w.messages(w.names[0], "orders"), 0, "messages are left")
 }
 
 // TestMessagesOfOtherProgramsAreRecordedOnceUnderKills moves messages out of one foreign queue into

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 // pipeHolds is how much the kernel holds for the reader of a pipe.
@@ -98,9 +100,7 @@ func TestAPipeThatNobodyReadsHoldsUpNoStartAndNoEnd(t *testing.T) {
 			if name != "no reader" {
 				code, most = 1, pipeHolds/100
 			}
-			if got := p.wait(); got != code {
-				t.Errorf("exit status %d, want %d", got, code)
-			}
+			proof.Same(t, p.wait(), code, "exit status")
 			if left := len(w.left()); left < n-most {
 				t.Errorf("%d tasks are left of %d", left, n)
 			}
@@ -137,8 +137,7 @@ func Test32ChildrenThatHangAreLeftWithinTheGrace(t *testing.T) {
 		all, err := os.ReadDir(begun)
 		return err == nil && len(all) == 32
 	})
-	p.signal(syscall.SIGTERM)
-	p.succeeds()
+	stop(p)
 	requireEachOnceNamed(t, w.left(), n)
 }
 

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 )
 
@@ -149,9 +150,7 @@ func (i *identity) refusals() int {
 
 func (i *identity) requireNoneRefused() {
 	i.t.Helper()
-	if n := i.refusals(); n != 0 {
-		i.t.Errorf("%d requests for a token had no secret", n)
-	}
+	proof.Same(i.t, i.refusals(), 0, "requests for a token had no secret")
 }
 
 // identityCommand is a command of a binary on a machine with a managed identity.

@@ -6,11 +6,11 @@ import (
 	"hash/crc32"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -78,8 +78,7 @@ func TestAnOlderVersionLeavesWhatANewerOneWrote(t *testing.T) {
 				}
 			} else {
 				time.Sleep(5 * time.Second)
-				p.signal(syscall.SIGTERM)
-				p.succeeds()
+				stop(p)
 			}
 			if n := b.sim.Stats().Count("", "") - before; n > 1500 {
 				t.Errorf("%d requests in five seconds", n)
@@ -170,13 +169,10 @@ func TestAnOlderVersionWorksOnWhatANewerOneUses(t *testing.T) {
 	start(t, "distributor", "workload", "set", "max-attempts=9", "--config", b.config).succeeds()
 	newer := start(t, "processor", "run", "--config", b.config, "--exec-each", "cat", "--results", "--per-key-concurrent", "1", "--max-rate", "20", "--beat", "500ms", "--lease", "3s")
 	newer.until("it has done some", func() bool { return b.results(s.Run) > 20 })
-	newer.signal(syscall.SIGTERM)
-	newer.succeeds()
+	stop(newer)
 	had := b.results(s.Run)
 	b.processor("--until-idle", "2s").succeeds()
-	if did := requireEachOnceNamed(t, b.didOf(s.Run), tasks-had); did != 0 {
-		t.Errorf("%d tasks were done twice", did)
-	}
+	proof.Same(t, requireEachOnceNamed(t, b.didOf(s.Run), tasks-had), 0, "tasks were done twice")
 	for _, args := range [][]string{{"status"}, {"runs", "list"}, {"workload", "show"}, {"doctor"}, {"workload", "pause"}, {"workload", "resume"}} {
 		if p := b.older("distributor", args...); p.wait() != 0 {
 			t.Errorf("%v: %s", args, p.log.String())

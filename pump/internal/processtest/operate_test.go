@@ -118,8 +118,7 @@ func TestAccountsAreAddedAndTakenAwayWhileEverythingRuns(t *testing.T) {
 	if code := refused.wait(); code != 1 || !strings.Contains(refused.log.String(), "1 of 3 live processes do not have it") {
 		t.Errorf("exit status %d: %s", code, refused.log.String())
 	}
-	old.signal(syscall.SIGTERM)
-	old.succeeds()
+	stop(old)
 
 	var c accounts.Change
 	w.operate(&c, "accounts", "add", "account3")

@@ -15,7 +15,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -98,8 +97,7 @@ func TestTasksArePostedFromAnyLanguage(t *testing.T) {
 			t.Errorf("%s %s: %d %s", c.path, c.body, status, text)
 		}
 	}
-	server.signal(syscall.SIGTERM)
-	server.succeeds()
+	stop(server)
 	start(t, "processor", "run", "--config", w.config, "--out", w.path("done.jsonl"), "--until-idle", "2s", "--quiet").succeeds()
 	got := map[string]int{}
 	for line := range strings.Lines(readText(t, w.path("done.jsonl"))) {
@@ -275,8 +273,7 @@ func TestPostsUnderKillsAreDoneOnce(t *testing.T) {
 		}
 	}
 	for _, s := range servers {
-		s.signal(syscall.SIGTERM)
-		s.succeeds()
+		stop(s)
 		spent += s.cmd.ProcessState.UserTime() + s.cmd.ProcessState.SystemTime()
 	}
 	t.Logf("the servers spent %v, %.1f µs a task", spent, float64(spent.Microseconds())/float64(want))

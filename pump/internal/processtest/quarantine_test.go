@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 )
 
@@ -121,13 +122,9 @@ func TestAnInterruptedListingPutsBackWhatItHadTaken(t *testing.T) {
 	p := start(t, "distributor", "quarantine", "list", "--config", w.config, "--quiet")
 	p.until("it has taken some", func() bool { return slow.Hits() > 4 })
 	p.signal(syscall.SIGINT)
-	if code := p.wait(); code != 130 {
-		t.Errorf("exit status %d", code)
-	}
+	proof.Same(t, p.wait(), 130, "exit status")
 	slow.Remove()
-	if n := len(w.quarantined()); n != 300 {
-		t.Errorf("%d of 300 are there", n)
-	}
+	proof.Same(t, len(w.quarantined()), 300, "are there")
 }
 
 // TestATaskThatFailsWhenItIsTooOldGoesIntoQuarantine, however many attempts it has left.
@@ -184,9 +181,7 @@ func TestTheTaskThatKillsItsProcessEndsInQuarantine(t *testing.T) {
 				}
 				show := start(t, "distributor", "quarantine", "show", "--config", w.config, "--quiet", "--body")
 				show.succeeds()
-				if body := show.out.String(); body != `{"city":"Pompeii","id":"deadly"}` {
-					t.Errorf("condemned: %s", body)
-				}
+				proof.Same(t, show.out.String(), `{"city":"Pompeii","id":"deadly"}`, "condemned")
 				t.Logf("%d healthy tasks, %s, %s: %d processes died in %v until the guilty task was in quarantine", healthy, c.name, mode, deaths, time.Since(began).Round(time.Second))
 			})
 		}

@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -88,8 +87,7 @@ func TestResultsOutliveKill9(t *testing.T) {
 	took := time.Since(began)
 	for _, p := range all {
 		p.until("it listens to signals", func() bool { return strings.Contains(p.log.String(), "msg=processing") })
-		p.signal(syscall.SIGTERM)
-		p.succeeds()
+		stop(p)
 	}
 	puts := w.sim.Stats().Count("", "PutBlob")
 	t.Logf("%d tasks in %v under %d kills: %.2f puts of blobs a thousand tasks, %.2f a second", n,

@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -72,8 +71,7 @@ func TestRunsOfOneTaskWithOneKeyAreAllHandledAsFastAsTheyCome(t *testing.T) {
 		return err == nil && len(live) == 0
 	})
 	t.Logf("all closed and forgotten %.1f s after the last", time.Since(sent).Seconds())
-	p.signal(syscall.SIGTERM)
-	p.succeeds()
+	stop(p)
 	runs := map[string]int{}
 	for _, d := range readDone(t, out) {
 		runs[d.Run]++
@@ -128,15 +126,10 @@ func TestAProcessorOfRankZeroIsFlatUnderManyRuns(t *testing.T) {
 	for _, problem := range []string{
 		grows("the heap, in MiB", heaps, heapFloor), grows("the time of status, in ms", times, statusFloor),
 	} {
-		if problem != "" {
-			t.Error(problem)
-		}
+		proof.Same(t, problem, "")
 	}
-	if err := makers.Wait(); err != nil {
-		t.Error(err)
-	}
-	p.signal(syscall.SIGTERM)
-	p.succeeds()
+	must(t, makers.Wait())
+	stop(p)
 }
 
 // What make play WHAT=runs asks for. The floors are what one look differs from another by: a collection that

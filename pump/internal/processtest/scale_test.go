@@ -42,9 +42,7 @@ func TestScaleEachTaskIsHandledByTheOwnerOfItsSegment(t *testing.T) {
 			after, now := crew.settled(), crew.counts()
 			crew.end()
 
-			if extra := requireEachOnceNamed(t, crew.did(run.Run), n); extra != 0 {
-				t.Errorf("%d tasks were handled again", extra)
-			}
+			proof.Same(t, requireEachOnceNamed(t, crew.did(run.Run), n), 0, "tasks were handled again")
 			if judged := crew.requireOwners(run.Run, before, after); judged < n/2 {
 				t.Errorf("of %d tasks the segments of only %d kept their owners", n, judged)
 			}

@@ -10,7 +10,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/queuepump/queuepump/pump/internal/row"
@@ -91,8 +90,7 @@ func (s *scriptsWorld) play() {
 	_, state := ask(t, address, "/state")
 	s.keys("processor /state", []byte(state))
 	s.run("distributor", "status")
-	stays.signal(syscall.SIGTERM)
-	stays.succeeds()
+	stop(stays)
 	s.run("distributor", "accounts", "list")
 	s.run("distributor", "workload", "show")
 	s.run("distributor", "runs", "list")

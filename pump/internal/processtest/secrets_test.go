@@ -81,9 +81,8 @@ func newSecretWorld(t *testing.T) *secretWorld {
 	}
 	w.sim = azsim.New(c)
 	var err error
-	if w.server, err = w.sim.Listen("", ""); err != nil {
-		t.Fatal(err)
-	}
+	w.server, err = w.sim.Listen("", "")
+	must(t, err)
 	t.Cleanup(func() { _ = w.server.Close() })
 	for _, name := range []string{"HANDLER_TOKEN", "AZURE_CLIENT_SECRET"} {
 		v.plant(name, oddKey(name))
@@ -169,8 +168,7 @@ func TestSecretsAreNowhereInWhatIsWritten(t *testing.T) {
 	d := w.start("distributor", "run", "--config", w.config, "--input", w.path("tasks.jsonl"), "--every", "1h", "--on-bad-line", "skip", "--debug")
 	d.until("it has printed a summary", func() bool { return strings.Contains(d.out.String(), "run ") })
 	w.evidence.pages(d.admin())
-	d.signal(syscall.SIGTERM)
-	d.succeeds()
+	stop(d)
 	w.evidence.output(d)
 
 	// A worker that tells everything it knows: in its results, in what it says of failures and in
@@ -190,8 +188,7 @@ done
 	p := w.start("processor", "run", "--config", w.config, "--exec", "sh "+worker, "--children", "2", "--out", w.path("results.jsonl"), "--max-attempts", "1", "--debug", "--log-format", "json")
 	p.until("it has results", func() bool { return strings.Count(w.text(w.path("results.jsonl")), "\n") >= 30 })
 	w.evidence.pages(strings.Trim(jsonAdmin.FindString(p.log.String()), `"`))
-	p.signal(syscall.SIGTERM)
-	p.succeeds()
+	stop(p)
 	w.evidence.output(p)
 
 	// A processor that ends with the stacks of all its goroutines.
@@ -447,8 +444,7 @@ func TestTheKeysOfSimulatedAccountsStandInTheirConfigurationOnly(t *testing.T) {
 	}
 	writeTasks(t, filepath.Join(dir, "tasks.jsonl"), 10)
 	start(t, "distributor", "run", "--config", config, "--input", filepath.Join(dir, "tasks.jsonl")).succeeds()
-	serve.signal(syscall.SIGTERM)
-	serve.succeeds()
+	stop(serve)
 	e := &evidence{t: t, vault: v}
 	e.output(serve)
 	e.judge("requests served")

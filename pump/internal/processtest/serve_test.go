@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -78,9 +77,7 @@ func (s *served) queue(account, name string) *azqueue.QueueClient {
 			}})
 		must(s.t, err)
 		q := service.NewQueueClient(name)
-		if _, err := q.Create(context.Background(), nil); err != nil {
-			s.t.Fatal(err)
-		}
+		must(s.t, proof.ErrOf(q.Create(context.Background(), nil)))
 		return q
 	}
 	s.t.Fatalf("there is no account %s: %+v", account, in)
@@ -105,9 +102,7 @@ func TestFaultsChangeWhileTheSimulatorServes(t *testing.T) {
 	if err := put(one); err == nil {
 		t.Error("the answer of the first put is not lost")
 	}
-	if err := put(one); err != nil {
-		t.Error(err)
-	}
+	must(t, put(one))
 	got, err := one.DequeueMessages(context.Background(),
 		&azqueue.DequeueMessagesOptions{NumberOfMessages: new(int32(32))})
 	if err != nil || len(got.Messages) != 2 {
@@ -116,9 +111,7 @@ func TestFaultsChangeWhileTheSimulatorServes(t *testing.T) {
 
 	s.ask("PUT", "/faults", `{"faults":[{"fault":"error","op":"PutMessage","status":500},
 		{"fault":"dark","account":"simulated2"}]}`, nil)
-	if err := put(one); err == nil || !strings.Contains(err.Error(), "500") {
-		t.Errorf("a put is answered %v, want a 500", err)
-	}
+	proof.Says(t, put(one), "500", "a put is answered")
 	if err := put(two); err == nil {
 		t.Error("the dark account answers")
 	}
@@ -136,9 +129,7 @@ func TestFaultsChangeWhileTheSimulatorServes(t *testing.T) {
 			busy++
 		}
 	}
-	if busy != 2 {
-		t.Errorf("%d of three puts are throttled, want two", busy)
-	}
+	proof.Same(t, busy, 2, "puts are throttled")
 	s.ask("PUT", "/limits", `"none"`, nil)
 	s.ask("PUT", "/latency", `{"queue":"300ms"}`, nil)
 	began := time.Now()
@@ -159,23 +150,18 @@ func TestFaultsChangeWhileTheSimulatorServes(t *testing.T) {
 		t.Errorf("%+v", counts)
 	}
 	s.ask("POST", "/reset", `{"account":"simulated1"}`, nil)
-	if err := put(one); err == nil || !strings.Contains(err.Error(), "QueueNotFound") {
-		t.Errorf("after a reset: %v", err)
-	}
+	proof.Says(t, put(one), "QueueNotFound", "after a reset")
 	if err := put(two); err != nil {
 		t.Errorf("the other account, after a reset: %v", err)
 	}
-	s.p.signal(syscall.SIGTERM)
-	s.p.succeeds()
+	stop(s.p)
 }
 
 // TestAzuritesAccountIsServed: what knows Azurite's account reaches the simulator.
 func TestAzuritesAccountIsServed(t *testing.T) {
 	t.Parallel()
 	s := serveWith(t, "--accounts", "1", "--azurite", "--queue-port", "0", "--table-port", "0", "--blob-port", "0")
-	if err := put(s.queue("devstoreaccount1", "work")); err != nil {
-		t.Error(err)
-	}
+	must(t, put(s.queue("devstoreaccount1", "work")))
 }
 
 // TestWhatServeCannotDoIsRefused: a mistake is named with what is known, and nothing is served.
@@ -194,9 +180,7 @@ func TestWhatServeCannotDoIsRefused(t *testing.T) {
 		{[]string{"--latency-spread", "5ms"}, []string{"--latency"}},
 	} {
 		p := start(t, "loadtest", append([]string{"serve", "--accounts", "2"}, c.args...)...)
-		if status := p.wait(); status != 2 {
-			t.Errorf("%v: status %d, want 2", c.args, status)
-		}
+		proof.Same(t, p.wait(), 2, c.args, "status")
 		for _, says := range c.says {
 			if !strings.Contains(p.log.String(), says) {
 				t.Errorf("%v: %q does not say %q", c.args, p.log.String(), says)

@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 // manager stands in for systemd: it hears what a process says.
@@ -156,8 +158,7 @@ func TestASignalHasTheConfigurationReadAgain(t *testing.T) {
 		return m.heard("READY=1") == 3 && m.heard("RELOADING=1") == 2 && m.heard("MONOTONIC_USEC=") == 2
 	})
 	p.until("the account can be added", func() bool { return start(t, "distributor", add...).wait() == 0 })
-	p.signal(syscall.SIGTERM)
-	p.succeeds()
+	stop(p)
 }
 
 // TestResultsAreRotated by a rename and a signal.
@@ -183,11 +184,8 @@ func TestResultsAreRotated(t *testing.T) {
 	p.says("lines go on in another file")
 	send()
 	p.until("the tasks are done again", func() bool { return lines("done.jsonl") == 100 })
-	if n := lines("done.jsonl.1"); n != 100 {
-		t.Errorf("%d lines in the file before", n)
-	}
-	p.signal(syscall.SIGTERM)
-	p.succeeds()
+	proof.Same(t, lines("done.jsonl.1"), 100, "lines in the file before")
+	stop(p)
 }
 
 // TestAMachineThatEndsIsLeftInTime: its processor hands its segments over within 10 s, although a

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -21,9 +20,7 @@ func fails(t *testing.T, code int, want []string, name string, args ...string) {
 	t.Helper()
 	p := start(t, name, args...)
 	got := p.wait()
-	if got != code {
-		t.Errorf("exit status %d, want %d", got, code)
-	}
+	proof.Same(t, got, code, "exit status")
 	for _, w := range want {
 		if !strings.Contains(p.log.String(), w) {
 			t.Errorf("it does not say %q", w)
@@ -130,9 +127,7 @@ func TestAnAccountThatRefusesTheKeyIsNamedAndGoneRound(t *testing.T) {
 	args := []string{"run", "--config", config, "--input", w.path("tasks.jsonl")}
 	// The workload may be in the account that cannot be looked into.
 	unsure := start(t, "distributor", args...)
-	if status := unsure.wait(); status != 2 {
-		t.Errorf("exit status %d, want 2", status)
-	}
+	proof.Same(t, unsure.wait(), 2, "exit status")
 	for _, said := range []string{"account2", "403", "control: account1"} {
 		unsure.says(said)
 	}
@@ -150,8 +145,7 @@ func TestAnAccountThatRefusesTheKeyIsNamedAndGoneRound(t *testing.T) {
 	out := w.path("done.jsonl")
 	p := start(t, "processor", "run", "--config", config, "--out", out)
 	p.until("all are done", func() bool { return len(readWhole(out)) >= n })
-	p.signal(syscall.SIGTERM)
-	p.succeeds()
+	stop(p)
 	requireEachOnceNamed(t, readDone(t, out), n)
 	// With no account left that takes the key nothing is begun.
 	fails(t, 1, []string{"account1", "403"}, "distributor", "run", "--config",
@@ -218,8 +212,7 @@ func TestAnAccountThatLosesItsRightsDoesNotStopTheOthers(t *testing.T) {
 	p.until("the other account's tasks are done", func() bool { return len(readWhole(out)) > 0 })
 	refused.Remove()
 	p.until("all are done", func() bool { return len(readWhole(out)) >= n })
-	p.signal(syscall.SIGTERM)
-	p.succeeds()
+	stop(p)
 	handled := readDone(t, out)
 	requireEachOnceNamed(t, handled, n)
 	for _, d := range handled {
@@ -262,8 +255,7 @@ func TestAQueueThatIsGoneIsNamed(t *testing.T) {
 	p := start(t, "processor", "run", "--config", w.config, "--out", out)
 	p.says("account2/test-00")
 	p.until("the other queue's tasks are done", func() bool { return len(readWhole(out)) > 0 })
-	p.signal(syscall.SIGTERM)
-	p.succeeds()
+	stop(p)
 }
 
 // TestAFullDiskSettlesNothing: a limit on the size of a file stands for the
@@ -281,9 +273,7 @@ func TestAFullDiskSettlesNothing(t *testing.T) {
 	full := w.path("full.jsonl")
 	script := fmt.Sprintf(`ulimit -f 600; exec "$0" run --config %s --out %s --out-patience 1s --grace 10m`, w.config, full)
 	p := startCommand(t, nil, "processor on a full disk", "sh", "-c", script, filepath.Join(bin, "processor"))
-	if code := p.wait(); code != 1 {
-		t.Errorf("exit status %d", code)
-	}
+	proof.Same(t, p.wait(), 1, "exit status")
 	if !strings.Contains(p.log.String(), "full.jsonl cannot be written: file too large") {
 		t.Error("it does not say why")
 	}
@@ -341,9 +331,7 @@ done
 			for _, d := range readDone(t, out) {
 				seen[d.identity()]++
 			}
-			if len(seen) != n {
-				t.Errorf("%d tasks are done, want %d", len(seen), n)
-			}
+			proof.Same(t, len(seen), n, "tasks are done")
 		})
 	}
 }
@@ -407,8 +395,7 @@ func TestAnEndpointThatIsDownCostsNoAttempt(t *testing.T) {
 	start(t, "distributor", "run", "--config", w.config, "--input", w.path("tasks.jsonl")).succeeds()
 	p := start(t, "processor", "run", "--config", w.config, "--http", "http://no-such-host.invalid/", "--grace", "10m")
 	p.says("the endpoint cannot be reached")
-	p.signal(syscall.SIGTERM)
-	p.succeeds()
+	stop(p)
 	p = start(t, "processor", "run", "--config", w.config, "--exec-each", `sh -c 'echo "attempt $QUEUEPUMP_TASK_ATTEMPT" >&2; exit 65'`, "--until-idle", "3s")
 	p.succeeds()
 	last := p.log.String()

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 )
 
@@ -46,9 +47,8 @@ func newNamedWorld(t *testing.T, c azsim.Config, what string, accounts, queues i
 	}
 	w.sim = azsim.New(c)
 	var err error
-	if w.server, err = w.sim.Listen("", ""); err != nil {
-		t.Fatal(err)
-	}
+	w.server, err = w.sim.Listen("", "")
+	must(t, err)
 	t.Cleanup(func() { _ = w.server.Close() })
 	w.config = writeConfig(t, w.dir, queues, w.connections()...)
 	return w
@@ -157,8 +157,6 @@ func requireEachOnceNamed(t *testing.T, handled []done, n int) (duplicates int) 
 		}
 		byBody[body], byIdentity[id] = id, body
 	}
-	if len(byBody) != n {
-		t.Errorf("%d different tasks were handled, want %d", len(byBody), n)
-	}
+	proof.Same(t, len(byBody), n, "different tasks were handled")
 	return len(handled) - len(byBody)
 }

@@ -132,9 +132,7 @@ func TestAThrottleCutsTheRateAndItComesBack(t *testing.T) {
 			t.Errorf("after 4 s %v, want 965", r)
 		}
 		time.Sleep(2 * time.Second)
-		if r := b.Rate(); r != 1000 {
-			t.Errorf("after 6 s %v, want the target", r)
-		}
+		proof.Same(t, b.Rate(), 1000, "after 6 s")
 		for range 1000 {
 			b.Throttled()
 			time.Sleep(queues.CutEvery)
@@ -255,9 +253,7 @@ func TestGivingUpWhileWaitingSpendsNothingAndHoldsUpNobody(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 50 {
 			wg.Go(func() {
-				if err := b.Spend(ctx, queues.ClassSettle, 10); !errors.Is(err, testworld.ErrFlop) {
-					t.Errorf("the context's cause is %v", err)
-				}
+				proof.Is(t, b.Spend(ctx, queues.ClassSettle, 10), testworld.ErrFlop, "the context's cause is")
 			})
 		}
 		time.Sleep(500 * time.Millisecond)
@@ -322,9 +318,7 @@ func TestWhatIsGivenBackIsThereAgain(t *testing.T) {
 			for b.TrySpend(queues.ClassPut, 1) {
 				n++
 			}
-			if n != want {
-				t.Errorf("%s: %d at once, want %d", what, n, want)
-			}
+			proof.Same(t, n, want, what, "at once")
 		}
 		if !b.TrySpend(queues.ClassGet, 32) {
 			t.Fatal("a get found no room in a full bucket")

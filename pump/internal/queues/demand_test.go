@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump/internal/waits"
 )
 
@@ -29,9 +30,7 @@ func TestP81ADemandIsWhatAProcessWouldSpend(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		b := NewBudget(1000)
-		if d := b.Demand(); d != 0 {
-			t.Errorf("of nothing: %v", d)
-		}
+		proof.Same(t, b.Demand(), 0, "of nothing")
 		ask(t, b, 200, 5*time.Second)
 		if d := b.Demand(); math.Abs(d-200) > 10 {
 			t.Errorf("of 200 a second, all granted: %v", d)
@@ -74,8 +73,6 @@ func TestP81WhoIsHeldBackAsksForMoreAtOnce(t *testing.T) {
 			}
 		}()
 		time.Sleep(600 * time.Millisecond)
-		if d := b.Demand(); d != 1000 {
-			t.Errorf("asks for %v", d)
-		}
+		proof.Same(t, b.Demand(), 1000, "asks for")
 	})
 }

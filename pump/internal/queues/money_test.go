@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/internal/upkeep"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
@@ -167,9 +168,7 @@ func TestPausesGrowWhileTheShareIsUsedUpAndShrinkAgain(t *testing.T) {
 			m.Beat = time.Now()
 			a.Follow(view(&cluster.Day{Number: dayOf(time.Now())}, m), "p", time.Now())
 		}
-		if d := a.Slow(5 * time.Second); d != 5*time.Second {
-			t.Errorf("nothing is used, and it polls after %v", d)
-		}
+		proof.Same(t, a.Slow(5*time.Second), 5*time.Second, "nothing is used, and it polls after")
 		for range 20 {
 			look(20)
 		}
@@ -178,9 +177,7 @@ func TestPausesGrowWhileTheShareIsUsedUpAndShrinkAgain(t *testing.T) {
 		if d := a.Slow(5 * time.Second); d != time.Minute || r.Slower != upkeep.MostSlower || !r.HoldsBack {
 			t.Errorf("it polls after %v, %+v", d, r)
 		}
-		if d := a.Sample(15 * time.Second); d != upkeep.SampleSlowest {
-			t.Errorf("it samples every %v", d)
-		}
+		proof.Same(t, a.Sample(15*time.Second), upkeep.SampleSlowest, "it samples every")
 		for range 100 {
 			look(0)
 		}
@@ -284,7 +281,5 @@ func TestACapBelowWhatADayCostsAtTheLeastIsRefused(t *testing.T) {
 		t.Errorf("%s", ce.Problem)
 	}
 	cfg.Budget.CostPerDay = 0.0143
-	if err := Check(cfg); err != nil {
-		t.Error(err)
-	}
+	proof.Must(t, Check(cfg))
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -55,9 +54,7 @@ func TestAValueOfManyColumnsComesBackWhole(t *testing.T) {
 			t.Errorf("%d bytes: %q in %v", size, got, f.Props)
 		}
 	}
-	if names := row.PartNames("X", 3); !slices.Equal(names, []string{"X", "X1", "X2"}) {
-		t.Error(names)
-	}
+	proof.Alike(t, row.PartNames("X", 3), []string{"X", "X1", "X2"})
 }
 
 func TestWhatIsPackedIsReadBackWithinItsBound(t *testing.T) {
@@ -78,9 +75,7 @@ func TestTextsForPeopleAreOneValidLine(t *testing.T) {
 	for s, want := range map[string]string{
 		"a\tb\n": "a b ", "\xff": "?", strings.Repeat("ä", 200): strings.Repeat("ä", 125),
 	} {
-		if got := row.Clip(s); got != want {
-			t.Errorf("%q: %q", s, got)
-		}
+		proof.Same(t, row.Clip(s), want, s)
 	}
 	for x, want := range map[float64]float64{-1: 0, 2: 2, 1e12: row.MaxDemand, math.Inf(1): row.MaxDemand} {
 		if got := row.Finite(x); got != want || row.Finite(math.NaN()) != 0 {

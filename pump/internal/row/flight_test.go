@@ -19,9 +19,7 @@ func TestWhoWaitsForARequestThatPanicsGoesOn(t *testing.T) {
 		go func() { waited <- f.Do(t.Context(), func(context.Context) error { return nil }) }()
 		synctest.Wait()
 		close(fail)
-		if err := <-waited; err != nil {
-			t.Error(err)
-		}
+		must(t, <-waited)
 		acted := false
 		if err := f.Do(t.Context(), func(context.Context) error { acted = true; return nil }); err != nil || !acted {
 			t.Errorf("%v, acted %v", err, acted)

@@ -98,9 +98,7 @@ func (c tryWrite) play(t *testing.T) {
 	client, rival := server.Client("me"), server.Client("rival")
 	r, theirs := numberRow(client), numberRow(rival)
 	if !c.absent {
-		if _, err := theirs.TryWrite(t.Context(), row.Version[int64]{}, 1); err != nil {
-			t.Fatal(err)
-		}
+		proof.Must(t, proof.ErrOf(theirs.TryWrite(t.Context(), row.Version[int64]{}, 1)))
 	}
 	base, err := r.Read(t.Context())
 	proof.Must(t, err)
@@ -136,9 +134,7 @@ func (c tryWrite) play(t *testing.T) {
 	time.Sleep(time.Minute)
 	now, err := r.Read(t.Context())
 	proof.Must(t, err)
-	if now.Value != c.stored {
-		t.Errorf("stored %d, want %d", now.Value, c.stored)
-	}
+	proof.Same(t, now.Value, c.stored, "stored")
 	if c.won && (got.ETag != now.ETag || got.Value != 2 || !got.Sent.Equal(began)) {
 		t.Errorf("the version won is %+v, the row has %+v", got, now)
 	}
@@ -153,9 +149,7 @@ func TestEveryAttemptOfAWriteIsTheSame(t *testing.T) {
 		client.SetFault(func(c testkit.Call) testkit.Fault {
 			return map[bool]testkit.Fault{true: testkit.LostRequest}[c.Op == "write" && c.N <= 4]
 		})
-		if _, err := r.TryWrite(t.Context(), base, 2); err != nil {
-			t.Fatal(err)
-		}
+		proof.Must(t, proof.ErrOf(r.TryWrite(t.Context(), base, 2)))
 		var nonces []any
 		for _, c := range client.Sent() {
 			if c.Op != "write" || c.N == 1 {
@@ -207,9 +201,8 @@ func TestASeededTableGivesTheSameNoncesAgain(t *testing.T) {
 			v := row.Version[int64]{}
 			for i := range 3 {
 				var err error
-				if v, err = r.TryWrite(t.Context(), v, int64(i)); err != nil {
-					t.Fatal(err)
-				}
+				v, err = r.TryWrite(t.Context(), v, int64(i))
+				proof.Must(t, err)
 			}
 			for _, e := range client.Written() {
 				all = append(all, e.Properties[row.NonceProperty].(string))

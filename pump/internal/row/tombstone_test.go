@@ -24,9 +24,8 @@ func TestATombstoneNamesTheSameTasksOfTheNextGenerationWithoutBodies(t *testing.
 	}
 	text, _, err := b.Seal(nil)
 	must(t, err)
-	if text, err = codec.Quarantined(text, codec.Cause{Reason: codec.ReasonAttempts, Attempts: 6}); err != nil {
-		t.Fatal(err)
-	}
+	text, err = codec.Quarantined(text, codec.Cause{Reason: codec.ReasonAttempts, Attempts: 6})
+	must(t, err)
 	poison, err := codec.ReadHeader(text)
 	must(t, err)
 	if IsTombstone(&poison) {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/testkit"
@@ -61,12 +62,8 @@ func emptyBooks() *books { return newBooks(pump.Prices{}.OrPublished(), 20_000, 
 
 func wantSum(t *testing.T, what string, b *books, want Requests) {
 	t.Helper()
-	if got := b.whole(); got != want {
-		t.Errorf("%s: %+v, want %+v", what, got, want)
-	}
-	if wrong := kindsWrong(b); wrong != "" {
-		t.Errorf("%s: %s", what, wrong)
-	}
+	proof.Same(t, b.whole(), want, what)
+	proof.Same(t, kindsWrong(b), "", what)
 }
 
 // kindsWrong says where the sums by kind are others than those by service, of members that all say
@@ -159,9 +156,7 @@ func TestTheNextSamplerGoesOnFromTheRow(t *testing.T) {
 	at := minute.Add(2 * time.Minute)
 	next.observe(viewOf(at, a, c, d), at)
 	wantSum(t, "what was asked meanwhile", next, Requests{Queue: 1161, Table: 11})
-	if got := next.total["alpha"]; got != (Requests{Queue: 111, Table: 11}) {
-		t.Errorf("account alpha: %+v", got)
-	}
+	proof.Same(t, next.total["alpha"], (Requests{Queue: 111, Table: 11}), "account alpha")
 }
 
 // A member may be out of sight of a sampler, evicted or with a row that cannot be read. The next

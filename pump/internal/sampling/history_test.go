@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/testkit"
@@ -222,9 +223,7 @@ func TestRowsThatCannotBeReadHideNoOthers(t *testing.T) {
 			e, err := table.Read(t.Context(), HistoryPartition("work"), k)
 			must(t, err)
 			e.Properties[name] = value
-			if _, err := table.Write(t.Context(), storage.Write{Mode: storage.Replace, Entity: e}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, proof.ErrOf(table.Write(t.Context(), storage.Write{Mode: storage.Replace, Entity: e})))
 		}
 		alter(-1, row.FormatProperty, int64(row.Format+1))
 		alter(-2, "Point", []byte{200, 1, 2})

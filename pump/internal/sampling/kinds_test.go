@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 )
 
@@ -141,7 +142,5 @@ func TestWhatAMemberDoesNotSayByKindForAWhileIsNotMissing(t *testing.T) {
 	late.mute = false
 	late.asks("beta", 3, 0)
 	look(late) // what it asked before stays unknown
-	if got := b.whole().Unknown(b.kinds.all); got != (Requests{Queue: 6}) {
-		t.Errorf("of a kind that is not known: %+v", got)
-	}
+	proof.Same(t, b.whole().Unknown(b.kinds.all), (Requests{Queue: 6}), "of a kind that is not known")
 }

@@ -47,9 +47,7 @@ func TestTheZeroValueOfEveryOptionalFieldWorks(t *testing.T) {
 
 func TestDefaultsDoNotTouchTheCallersAccounts(t *testing.T) {
 	mine := twoAccounts()
-	if _, err := setup.Complete(mine); err != nil {
-		t.Fatal(err)
-	}
+	proof.Must(t, proof.ErrOf(setup.Complete(mine)))
 	if mine.Accounts[0].Queues != 0 || mine.Accounts[0].Storage != nil {
 		t.Errorf("%+v", mine.Accounts[0])
 	}
@@ -69,9 +67,7 @@ func TestTheShardsOfAConfigurationMakeAMap(t *testing.T) {
 	if weight["accounta"] != 1 || weight["accountb"] != 3 {
 		t.Errorf("an account's weight is shared by its queues: %v", weight)
 	}
-	if _, err := shardmap.New(shardmap.DefaultSegments(len(shards)), shards); err != nil {
-		t.Error(err)
-	}
+	proof.Must(t, proof.ErrOf(shardmap.New(shardmap.DefaultSegments(len(shards)), shards)))
 }
 
 func TestAWrongConfigurationNamesFieldProblemAndFix(t *testing.T) {
@@ -142,9 +138,7 @@ func TestWrongProcessorOptionsNameFieldProblemAndFix(t *testing.T) {
 	if _, err := processor.New(twoAccounts(), nil, processor.Options{}); err == nil {
 		t.Error("no handler, and no error")
 	}
-	if _, err := processor.New(twoAccounts(), nil, processor.Options{Discard: true}); err != nil {
-		t.Error(err)
-	}
+	proof.Must(t, proof.ErrOf(processor.New(twoAccounts(), nil, processor.Options{Discard: true})))
 }
 
 func TestInstancesHaveNamesOfTheirOwn(t *testing.T) {
@@ -237,9 +231,7 @@ func TestTheDefaultNumberOfQueuesIsNoClaimAboutAWorkloadThatExists(t *testing.T)
 		}
 		d, err := distributor.New(cfg, &testworld.ListSource{Print: "list", N: 10}, distributor.Options{})
 		proof.Must(t, err)
-		if err := proof.ErrOf(d.Run(t.Context())); err != nil {
-			t.Error(err)
-		}
+		proof.Must(t, proof.ErrOf(d.Run(t.Context())))
 	})
 }
 

@@ -121,9 +121,7 @@ func TestAProcessorRefusesAnAccountThatWasAddedWhileItJoined(t *testing.T) {
 			s.Stop()
 			<-s.Done
 		}
-		if s.Err == nil || !strings.Contains(s.Err.Error(), `"accountc", for which there are no credentials`) {
-			t.Error(s.Err)
-		}
+		proof.Says(t, s.Err, `"accountc", for which there are no credentials`)
 	})
 }
 

@@ -53,9 +53,8 @@ func TestTheTableInMemoryAnswersAsADriverDoes(t *testing.T) {
 		})
 		var rows []string
 		for e, err := range c.Query(t.Context(), storage.Query{Partition: "p", From: "a"}) {
-			if rows = append(rows, e.Row); err != nil {
-				t.Error(err)
-			}
+			rows = append(rows, e.Row)
+			proof.Must(t, err)
 		}
 		if !storage.Is(err, storage.Exists) || !slices.Equal(rows, []string{"r"}) {
 			t.Errorf("%v; %q", err, rows)
@@ -112,8 +111,6 @@ func TestInputsAreWhatTheySay(t *testing.T) {
 		t.Error("a magic number is wrong")
 	}
 	OnSim(t, func(t *testing.T, sim *azsim.Sim) {
-		if err := OverTheWire(t, sim, "a").Drop(t.Context()); err != nil {
-			t.Error(err)
-		}
+		proof.Must(t, OverTheWire(t, sim, "a").Drop(t.Context()))
 	})
 }

@@ -37,3 +37,12 @@ func OnSim(t *testing.T, test func(t *testing.T, sim *azsim.Sim)) {
 		test(t, sim)
 	})
 }
+
+// OnServer runs a test in a bubble, with a table in memory and a client of it.
+func OnServer(t *testing.T, client string, test func(t *testing.T, s *Server, c *Client)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s := NewServer()
+		test(t, s, s.Client(client))
+	})
+}

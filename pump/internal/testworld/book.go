@@ -87,9 +87,7 @@ func (w *World) ExpectBook(done, quarantined int) {
 // ExpectEmpty checks that nothing is left in any queue of the workload.
 func (w *World) ExpectEmpty() {
 	w.T.Helper()
-	if n := w.Left(); n != 0 {
-		w.T.Errorf("%d messages are left", n)
-	}
+	proof.Same(w.T, w.Left(), 0, "messages are left")
 }
 
 // Within waits until something is so. It does not end the test, whose processors must be stopped.

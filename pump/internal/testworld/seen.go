@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
 )
 
@@ -84,12 +85,8 @@ func (s *Seen) AtOnce() int {
 // Expect checks that each of n tasks was delivered, and in all so many times.
 func (s *Seen) Expect(t *testing.T, tasks, deliveries int) {
 	t.Helper()
-	if got := s.Tasks(); got != tasks {
-		t.Errorf("%d tasks were handled, want %d", got, tasks)
-	}
-	if got := s.Deliveries(); got != deliveries {
-		t.Errorf("%d deliveries, want %d", got, deliveries)
-	}
+	proof.Same(t, s.Tasks(), tasks, "tasks were handled")
+	proof.Same(t, s.Deliveries(), deliveries, "deliveries")
 }
 
 // Pause sleeps in virtual time as a handler does: until its context ends.

@@ -32,9 +32,7 @@ func newHalf(c pump.Config, of pump.Handler, _ int) (*half, error) {
 func TestHalvesAreMadeStartedAndEnded(t *testing.T) {
 	In(t, Plain, 1, 1, nil, func(t *testing.T, w *World) {
 		h := &Seen{}
-		if s := Ran(w, newHalf, "a", h, 0); s != "a" {
-			t.Error(s)
-		}
+		proof.Same(t, Ran(w, newHalf, "a", h, 0), "a")
 		h.Work = func(ctx context.Context, _ *pump.Task) error { return Pause(ctx, time.Hour) }
 		s := Begun(w, newHalf, "b", h, 0)
 		time.Sleep(time.Minute)

@@ -208,9 +208,7 @@ func TestLogLinesOfATracedTaskNameItsSpan(t *testing.T) {
 			"handler panicked": "panic: at first",
 			"handler takes too long; its context is ended": "context canceled",
 		}
-		if d := cmp.Diff(want, told); d != "" {
-			t.Error(d)
-		}
+		proof.Same(t, cmp.Diff(want, told), "")
 	})
 }
 

@@ -4,6 +4,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 func TestAPeriodIsShortenedBeforeItBeginsAndWhileItPasses(t *testing.T) {
@@ -36,9 +38,7 @@ func TestAPeriodIsShortenedBeforeItBeginsAndWhileItPasses(t *testing.T) {
 					p.Hurry(time.Hour) // the first counts
 				}
 				<-ctx.Done()
-				if took := time.Since(began); took != tt.want {
-					t.Errorf("it took %v, want %v", took, tt.want)
-				}
+				proof.Same(t, time.Since(began), tt.want, "it took")
 				if of := p.Of(tt.usual); tt.hurry != 0 && of != min(tt.usual, max(tt.most, 0)) {
 					t.Errorf("it says that it takes %v", of)
 				}

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 func TestASleepEndsWithItsTimeAWakeOrTheContext(t *testing.T) {
@@ -57,9 +59,7 @@ func TestALoopRestsAsLongAsItsRoundSaysOrUntilItIsWoken(t *testing.T) {
 		if len(at) != 3 || at[0] != 0 || at[1] != time.Second || at[2] != time.Second {
 			t.Errorf("rounds began after %v", at)
 		}
-		if time.Since(began) != time.Second {
-			t.Errorf("the loop ended after %v, not with its context", time.Since(began))
-		}
+		proof.Same(t, time.Since(began), time.Second, "the loop ended after")
 		Loop(ctx, wake, func() time.Duration { t.Error("a round after the end"); return 0 })
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/testkit"
 	"github.com/queuepump/queuepump/shardmap"
@@ -70,12 +71,8 @@ func TestDamagedMarksAreAnErrorAndNotOverwritten(t *testing.T) {
 	} {
 		inCity(t, func(t *testing.T, server *testkit.Server, w *Workload) {
 			server.Rows["city/workload"].Properties["PausedParts"] = value
-			if _, err := Load(t.Context(), w.Table, w.Name); !errors.Is(err, row.ErrCorrupt) {
-				t.Errorf("%v: %v", value, err)
-			}
-			if len(server.Written()) != 1 {
-				t.Error("it was written")
-			}
+			proof.Is(t, proof.ErrOf(Load(t.Context(), w.Table, w.Name)), row.ErrCorrupt, value)
+			proof.Same(t, len(server.Written()), 1, "it was written")
 		})
 	}
 }

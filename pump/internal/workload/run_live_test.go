@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/testkit"
@@ -30,19 +31,13 @@ func TestADeposedLeaderNeitherBreaksNorSealsTheRunOfItsSuccessor(t *testing.T) {
 			"break": old.Break(t.Context(), id, "the source changed"), "seal": old.Seal(t.Context(), id, []uint64{1}),
 			"break by nobody": runs.Break(t.Context(), id, "x"), "beat": old.Beat(t.Context(), id, Pulse{Every: time.Second}),
 		} {
-			if !errors.Is(err, pump.ErrRunState) {
-				t.Errorf("%s: %v", what, err)
-			}
+			proof.Is(t, err, pump.ErrRunState, what)
 		}
-		if _, err := old.Take(t.Context(), id); !errors.Is(err, pump.ErrRunState) {
-			t.Errorf("taken back: %v", err)
-		}
+		proof.Is(t, proof.ErrOf(old.Take(t.Context(), id)), pump.ErrRunState, "taken back")
 		if run, err := runs.Get(t.Context(), id); err != nil || run.State != RunOpen {
 			t.Errorf("%+v, %v", run, err)
 		}
-		if err := errors.Join(next.Beat(t.Context(), id, Pulse{Every: time.Second}), next.Seal(t.Context(), id, []uint64{3})); err != nil {
-			t.Error(err)
-		}
+		must(t, errors.Join(next.Beat(t.Context(), id, Pulse{Every: time.Second}), next.Seal(t.Context(), id, []uint64{3})))
 	})
 }
 
@@ -99,16 +94,12 @@ func TestWhatLivesIsListedWithEachChangeAndNoLonger(t *testing.T) {
 		if l := liveRunsOf(t, runs)[testkit.RunID(2)]; l.State != RunClosed || l.Tasks != 9 {
 			t.Errorf("%+v", l)
 		}
-		if _, err := runs.Adopt(t.Context(), testkit.RunID(9)); !errors.Is(err, pump.ErrNoRun) {
-			t.Error(err)
-		}
+		proof.Is(t, proof.ErrOf(runs.Adopt(t.Context(), testkit.RunID(9))), pump.ErrNoRun)
 	})
 }
 
 func TestABeatTellsWhetherTheRunMayGoOn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := testkit.NewServer()
-		client := server.Client("me")
+	testkit.OnServer(t, "me", func(t *testing.T, server *testkit.Server, client *testkit.Client) {
 		runs, others := NewRuns(client, "city"), NewRuns(server.Client("other"), "city")
 		id := testkit.RunID(1)
 		must(t, runs.Create(t.Context(), Run{ID: id, Beat: time.Second}))
@@ -120,19 +111,13 @@ func TestABeatTellsWhetherTheRunMayGoOn(t *testing.T) {
 		}
 		// Who comes back after its run was given up goes on.
 		must(t, others.Abandon(t.Context(), id, "silent"))
-		if err := beat(); err != nil {
-			t.Error(err)
-		}
+		must(t, beat())
 		if run, err := runs.Get(t.Context(), id); err != nil || run.State != RunOpen {
 			t.Errorf("%+v, %v", run, err)
 		}
 		must(t, others.End(t.Context(), id, false, "by hand"))
-		if err := beat(); !errors.Is(err, pump.ErrRunState) {
-			t.Errorf("an ended run beats: %v", err)
-		}
-		if err := runs.Seal(t.Context(), id, []uint64{1}); !errors.Is(err, pump.ErrRunState) {
-			t.Errorf("an ended run is sealed: %v", err)
-		}
+		proof.Is(t, beat(), pump.ErrRunState, "an ended run beats")
+		proof.Is(t, runs.Seal(t.Context(), id, []uint64{1}), pump.ErrRunState, "an ended run is sealed")
 	})
 }
 
@@ -162,9 +147,7 @@ func TestAClosedRunWithARestIsStoredAsSealed(t *testing.T) {
 func TestARunAndItsRowAmongThoseThatLiveChangeTogether(t *testing.T) {
 	for name, f := range map[string]testkit.Fault{"answers lost": testkit.LostAnswer, "requests lost": testkit.LostRequest, "late": testkit.LandsLate(30 * time.Millisecond)} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				server := testkit.NewServer()
-				client := server.Client("me")
+			testkit.OnServer(t, "me", func(t *testing.T, server *testkit.Server, client *testkit.Client) {
 				client.SetFault(func(this testkit.Call) testkit.Fault {
 					if this.Op == "write" && this.N%2 == 1 {
 						return f

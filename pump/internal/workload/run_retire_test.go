@@ -77,9 +77,7 @@ func TestADamagedRowKeepsNoOtherOldRun(t *testing.T) {
 // A thousand runs that are not done with stand before an older one, and the table takes a second to
 // answer. The older one is still looked at: its row is damaged, and so it is named.
 func TestUnfinishedRunsHideNoOldOneOfASlowTable(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := testkit.NewServer()
-		client := server.Client("a")
+	testkit.OnServer(t, "a", func(t *testing.T, server *testkit.Server, client *testkit.Client) {
 		runs := NewRuns(client, "city")
 		for n := range 1001 { // the last begun come first
 			id := codec.RunID{7}

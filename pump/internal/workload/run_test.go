@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/testkit"
@@ -26,12 +27,8 @@ func TestARunGoesFromOpenToSealedOrBroken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		runs := NewRuns(testkit.NewServer().Client("me"), "city")
 		id := testkit.RunID(1)
-		if _, err := runs.Get(t.Context(), id); !errors.Is(err, pump.ErrNoRun) {
-			t.Errorf("before: %v", err)
-		}
-		if err := runs.Seal(t.Context(), id, []uint64{1}); !errors.Is(err, pump.ErrNoRun) {
-			t.Errorf("sealing none: %v", err)
-		}
+		proof.Is(t, proof.ErrOf(runs.Get(t.Context(), id)), pump.ErrNoRun, "before")
+		proof.Is(t, runs.Seal(t.Context(), id, []uint64{1}), pump.ErrNoRun, "sealing none")
 		must(t, runs.Create(t.Context(), Run{ID: id, Mode: "once", Fingerprint: "jsonl size=7", Instance: "me", Note: "first"}))
 		want := Run{ID: id, Workload: "city", Mode: "once", Fingerprint: "jsonl size=7", State: RunOpen, Started: time.Now().UTC(), Instance: "me", Note: "first"}
 		got, err := runs.Get(t.Context(), id)
@@ -41,9 +38,7 @@ func TestARunGoesFromOpenToSealedOrBroken(t *testing.T) {
 		}
 		want.Changed = got.Changed
 		// Two requests of 10 ms each have passed before it was read.
-		if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b time.Time) bool { return a.Sub(b).Abs() < 100*time.Millisecond })); diff != "" {
-			t.Error(diff)
-		}
+		proof.Same(t, cmp.Diff(want, got, cmp.Comparer(func(a, b time.Time) bool { return a.Sub(b).Abs() < 100*time.Millisecond })), "")
 		counts := []uint64{3, 0, 5, math.MaxInt64 - 8}
 		time.Sleep(time.Hour)
 		must(t, runs.Seal(t.Context(), id, counts))
@@ -52,9 +47,7 @@ func TestARunGoesFromOpenToSealedOrBroken(t *testing.T) {
 		if got.State != RunSealed || !slices.Equal(got.Sealed, counts) || got.Tasks != math.MaxInt64 || got.Ended.Sub(got.Started) < time.Hour {
 			t.Errorf("%+v", got)
 		}
-		if err := runs.Break(t.Context(), id, "too late"); !errors.Is(err, pump.ErrRunState) {
-			t.Errorf("breaking a sealed run: %v", err)
-		}
+		proof.Is(t, runs.Break(t.Context(), id, "too late"), pump.ErrRunState, "breaking a sealed run")
 		must(t, runs.Create(t.Context(), Run{ID: testkit.RunID(2)}))
 		must(t, runs.Break(t.Context(), testkit.RunID(2), "the source changed\xff at line 7"))
 		if got, err = runs.Get(t.Context(), testkit.RunID(2)); err != nil || got.State != RunBroken || got.Note != "the source changed at line 7" {
@@ -69,9 +62,7 @@ func TestARunGoesFromOpenToSealedOrBroken(t *testing.T) {
 func TestEachCallOfARunMayBeMadeAgainAndMayBeAmbiguous(t *testing.T) {
 	for name, c := range map[string]testkit.Fault{"nothing lost": {}, "answers lost": testkit.LostAnswer, "requests lost": testkit.LostRequest, "late": testkit.LandsLate(30 * time.Millisecond)} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				server := testkit.NewServer()
-				client := server.Client("me")
+			testkit.OnServer(t, "me", func(t *testing.T, server *testkit.Server, client *testkit.Client) {
 				client.SetFault(func(this testkit.Call) testkit.Fault {
 					if this.Op == "write" && this.N%2 == 1 { // the first attempt of each
 						return c
@@ -142,9 +133,7 @@ func TestABrokenRunIsMendedAndKeepsItsNote(t *testing.T) {
 			must(t, runs.Create(t.Context(), Run{ID: id}))
 			if before == RunBroken {
 				must(t, runs.Break(t.Context(), id, "why"))
-				if err := runs.Seal(t.Context(), id, counts); !errors.Is(err, pump.ErrRunState) {
-					t.Errorf("sealing a broken run: %v", err)
-				}
+				proof.Is(t, runs.Seal(t.Context(), id, counts), pump.ErrRunState, "sealing a broken run")
 			}
 			for range 2 {
 				must(t, runs.Mend(t.Context(), id, counts))
@@ -156,9 +145,7 @@ func TestABrokenRunIsMendedAndKeepsItsNote(t *testing.T) {
 			if err != nil || got.State != RunSealed || got.Tasks != 4 || !slices.Equal(got.Sealed, counts) || (got.Note == "why") != (before == RunBroken) {
 				t.Errorf("%+v, %v", got, err)
 			}
-			if err := runs.Close(t.Context(), id); err != nil {
-				t.Error(err)
-			}
+			must(t, runs.Close(t.Context(), id))
 			if err := runs.Mend(t.Context(), id, counts); err != nil {
 				t.Errorf("mending what is closed by now: %v", err)
 			}
@@ -186,9 +173,7 @@ func TestAWrongRunIsRefused(t *testing.T) {
 				t.Errorf("%s: sealed", name)
 			}
 		}
-		if len(client.Sent()) != 0 {
-			t.Errorf("%d requests", len(client.Sent()))
-		}
+		proof.Same(t, len(client.Sent()), 0, "requests")
 	})
 }
 
@@ -218,18 +203,14 @@ func TestADamagedRunRowIsAnError(t *testing.T) {
 				}
 			}
 			server.Rows["city.runs/"+id.String()] = broken
-			if _, err := runs.Get(t.Context(), id); !errors.Is(err, row.ErrCorrupt) {
-				t.Errorf("%s: %v", name, err)
-			}
+			proof.Is(t, proof.ErrOf(runs.Get(t.Context(), id)), row.ErrCorrupt, name)
 			server.Rows["city.runs/"+id.String()] = before
 		}
 	})
 }
 
 func TestRunsAreListedNewestFirst(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := testkit.NewServer()
-		client := server.Client("me")
+	testkit.OnServer(t, "me", func(t *testing.T, server *testkit.Server, client *testkit.Client) {
 		runs, others := NewRuns(client, "city"), NewRuns(client, "village")
 		var want []codec.RunID
 		for i := range byte(30) {

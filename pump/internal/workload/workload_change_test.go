@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/testkit"
@@ -62,9 +63,7 @@ func TestExtraAccountsOfAConfigurationAreNamedAndNotUsed(t *testing.T) {
 }
 
 func TestAChangeOfTheMapIsSeenByAllAndNoChangeWritesNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := testkit.NewServer()
-		client := server.Client("me")
+	testkit.OnServer(t, "me", func(t *testing.T, server *testkit.Server, client *testkit.Client) {
 		if _, err := ChangeMap(t.Context(), client, "city", withAccount("west")); !errors.Is(err, pump.ErrNoWorkload) {
 			t.Errorf("no workload: %v", err)
 		}
@@ -83,12 +82,8 @@ func TestAChangeOfTheMapIsSeenByAllAndNoChangeWritesNothing(t *testing.T) {
 			t.Errorf("version %d after no change: %v", same.Map.Version, err)
 		}
 		refusal := errors.New("no")
-		if _, err := ChangeMap(t.Context(), client, "city", func(*shardmap.Map) ([]shardmap.Shard, error) { return nil, refusal }); !errors.Is(err, refusal) {
-			t.Error(err)
-		}
-		if _, err := ChangeMap(t.Context(), client, "city", drained("none", shardmap.Draining)); err != nil {
-			t.Error(err)
-		}
+		proof.Is(t, proof.ErrOf(ChangeMap(t.Context(), client, "city", func(*shardmap.Map) ([]shardmap.Shard, error) { return nil, refusal })), refusal)
+		must(t, proof.ErrOf(ChangeMap(t.Context(), client, "city", drained("none", shardmap.Draining))))
 		all := func(m *shardmap.Map) ([]shardmap.Shard, error) {
 			shards := slices.Clone(m.Shards)
 			for i := range shards {
@@ -96,9 +91,7 @@ func TestAChangeOfTheMapIsSeenByAllAndNoChangeWritesNothing(t *testing.T) {
 			}
 			return shards, nil
 		}
-		if _, err := ChangeMap(t.Context(), client, "city", all); !errors.Is(err, shardmap.ErrNoActive) {
-			t.Error(err)
-		}
+		proof.Is(t, proof.ErrOf(ChangeMap(t.Context(), client, "city", all)), shardmap.ErrNoActive)
 	})
 }
 
@@ -192,9 +185,7 @@ func TestOfManyChangesAtOnceEachIsAppliedOnceWhateverAnswersAreLost(t *testing.T
 }
 
 func TestAChangeThatCannotBeKnownIsAnAmbiguousError(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := testkit.NewServer()
-		client := server.Client("me")
+	testkit.OnServer(t, "me", func(t *testing.T, server *testkit.Server, client *testkit.Client) {
 		must(t, errOf(Ensure(t.Context(), client, citySpec())))
 		dark := false
 		client.SetFault(func(c testkit.Call) testkit.Fault {

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/testkit"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -78,33 +79,25 @@ func TestAPinnedReducerCostsNoRequestAndIsNotDoneWithout(t *testing.T) {
 			t.Errorf("what others read: %v, %v", now, err)
 		}
 		before = len(client.Sent())
-		if _, err := pinned.PinReducer(t.Context(), "totals/1"); err != nil {
-			t.Error(err)
-		}
+		must(t, proof.ErrOf(pinned.PinReducer(t.Context(), "totals/1")))
 		for _, name := range []string{"", "totals/2"} {
 			_, err := pinned.PinReducer(t.Context(), name)
 			if err == nil || !strings.Contains(err.Error(), `"totals/1"`) {
 				t.Errorf("reducer %q beside totals/1: %v", name, err)
 			}
 		}
-		if n := len(client.Sent()) - before; n != 0 {
-			t.Errorf("%d requests to learn what the row said", n)
-		}
+		proof.Same(t, len(client.Sent())-before, 0, "requests to learn what the row said")
 	})
 }
 
 func TestAReducerOfAWorkloadThatIsGoneIsNotPinned(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := testkit.NewServer()
-		client := server.Client("me")
+	testkit.OnServer(t, "me", func(t *testing.T, server *testkit.Server, client *testkit.Client) {
 		w, err := Ensure(t.Context(), client, citySpec())
 		must(t, err)
 		server.Mu.Lock()
 		delete(server.Rows, "city/workload")
 		server.Mu.Unlock()
-		if _, err := w.PinReducer(t.Context(), "totals/1"); !errors.Is(err, pump.ErrNoWorkload) {
-			t.Error(err)
-		}
+		proof.Is(t, proof.ErrOf(w.PinReducer(t.Context(), "totals/1")), pump.ErrNoWorkload)
 		client.SetFault(func(testkit.Call) testkit.Fault { return testkit.LostRequest })
 		if _, err := w.PinReducer(t.Context(), "totals/1"); !storage.Ambiguous(err) {
 			t.Error(err)

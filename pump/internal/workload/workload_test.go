@@ -60,9 +60,7 @@ func TestEnsureWorkloadCreatesTableAndRowAndLoadWorkloadReadsThem(t *testing.T) 
 		if !slices.Equal(homes(loaded.Map), homes(made.Map)) || loaded.Delivery != made.Delivery {
 			t.Error("another process reads another map")
 		}
-		if _, err := Load(t.Context(), client, "village"); !errors.Is(err, pump.ErrNoWorkload) {
-			t.Errorf("no row: %v", err)
-		}
+		proof.Is(t, proof.ErrOf(Load(t.Context(), client, "village")), pump.ErrNoWorkload, "no row")
 	})
 }
 
@@ -182,13 +180,9 @@ func TestAWorkloadThatWasSharedIsNotOpenedAsOwned(t *testing.T) {
 		client := testkit.NewServer().Client("me")
 		spec := citySpec()
 		spec.Shared = true
-		if _, err := Ensure(t.Context(), client, spec); err != nil {
-			t.Fatal(err)
-		}
+		must(t, proof.ErrOf(Ensure(t.Context(), client, spec)))
 		_, err := Ensure(t.Context(), client, citySpec())
-		if err == nil || !strings.Contains(err.Error(), "set segments: 0") {
-			t.Error(err)
-		}
+		proof.Says(t, err, "set segments: 0")
 	})
 }
 
@@ -211,9 +205,7 @@ func TestAWrongSpecIsRefusedBeforeAnyRequest(t *testing.T) {
 		if _, err := Load(t.Context(), client, "a/b"); err == nil {
 			t.Error("loaded a name with a slash")
 		}
-		if len(client.Sent()) != 0 {
-			t.Errorf("%d requests", len(client.Sent()))
-		}
+		proof.Same(t, len(client.Sent()), 0, "requests")
 	})
 }
 
@@ -229,9 +221,7 @@ func TestATableThatIsBeingDeletedIsWaitedFor(t *testing.T) {
 			}
 			return testkit.Fault{}
 		})
-		if _, err := Ensure(t.Context(), client, citySpec()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, proof.ErrOf(Ensure(t.Context(), client, citySpec())))
 		// Refused for good is another matter.
 		server.Exists = false
 		client.SetFault(func(c testkit.Call) testkit.Fault {
@@ -245,9 +235,7 @@ func TestATableThatIsBeingDeletedIsWaitedFor(t *testing.T) {
 }
 
 func TestRefreshSeesANewMapAndItsAgeCountsFromTheRequest(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := testkit.NewServer()
-		client := server.Client("me")
+	testkit.OnServer(t, "me", func(t *testing.T, server *testkit.Server, client *testkit.Client) {
 		client.SetLatency(func(testkit.Call) time.Duration { return time.Second })
 		w, err := Ensure(t.Context(), client, citySpec())
 		must(t, err)
@@ -271,9 +259,7 @@ func TestRefreshSeesANewMapAndItsAgeCountsFromTheRequest(t *testing.T) {
 		must(t, err)
 		changed := v.Value
 		changed.shards = next
-		if _, err := r.TryWrite(t.Context(), v, changed); err != nil {
-			t.Fatal(err)
-		}
+		must(t, proof.ErrOf(r.TryWrite(t.Context(), v, changed)))
 		newer, err := same.Refresh(t.Context())
 		must(t, err)
 		if newer.Map.Version != 2 || !slices.Equal(homes(newer.Map), homes(next)) {
@@ -289,41 +275,25 @@ func TestRefreshSeesANewMapAndItsAgeCountsFromTheRequest(t *testing.T) {
 		other := citySpec()
 		other.Segments = 64
 		delete(server.Rows, "city/workload")
-		if _, err := newer.Refresh(t.Context()); !errors.Is(err, pump.ErrNoWorkload) {
-			t.Error(err)
-		}
-		if _, err := Ensure(t.Context(), client, other); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := newer.Refresh(t.Context()); !errors.Is(err, ErrReplaced) {
-			t.Error(err)
-		}
+		proof.Is(t, proof.ErrOf(newer.Refresh(t.Context())), pump.ErrNoWorkload)
+		must(t, proof.ErrOf(Ensure(t.Context(), client, other)))
+		proof.Is(t, proof.ErrOf(newer.Refresh(t.Context())), ErrReplaced)
 		delete(server.Rows, "city/workload")
-		if _, err := Ensure(t.Context(), client, citySpec()); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := newer.Refresh(t.Context()); !errors.Is(err, ErrReplaced) {
-			t.Errorf("a map that went back: %v", err)
-		}
+		must(t, proof.ErrOf(Ensure(t.Context(), client, citySpec())))
+		proof.Is(t, proof.ErrOf(newer.Refresh(t.Context())), ErrReplaced, "a map that went back")
 	})
 }
 
 func TestADamagedWorkloadRowIsAnErrorAndNotOverwritten(t *testing.T) {
 	for property, value := range map[string]any{"Map": []byte("junk"), "Segments": int64(64), "Delivery": "sometimes", "Shared": "no"} {
 		t.Run(property, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				server := testkit.NewServer()
-				client := server.Client("me")
-				if _, err := Ensure(t.Context(), client, citySpec()); err != nil {
-					t.Fatal(err)
-				}
+			testkit.OnServer(t, "me", func(t *testing.T, server *testkit.Server, client *testkit.Client) {
+				must(t, proof.ErrOf(Ensure(t.Context(), client, citySpec())))
 				server.Rows["city/workload"].Properties[property] = value
 				if _, err := Ensure(t.Context(), client, citySpec()); !errors.Is(err, row.ErrCorrupt) || !strings.Contains(err.Error(), property) {
 					t.Error(err)
 				}
-				if len(server.Written()) != 1 {
-					t.Error("it was written")
-				}
+				proof.Same(t, len(server.Written()), 1, "it was written")
 			})
 		})
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 )
 
@@ -69,9 +70,7 @@ func TestAskSaysWhyThereIsNoAnswer(t *testing.T) {
 	list := &http.Request{Method: "GET", URL: &url.URL{Path: "/"}}
 	without, err := Open(Options{Endpoint: "https://127.0.0.1:8443/acct?sv=1&sig=c2VjcmV0", Transport: &fake{}})
 	must(t, err)
-	if _, err := without.(*account).Ask(t.Context(), "table", list); err == nil || !strings.Contains(err.Error(), "tableEndpoint") {
-		t.Errorf("without tables: %v", err)
-	}
+	proof.Says(t, proof.ErrOf(without.(*account).Ask(t.Context(), "table", list)), "tableEndpoint", "without tables")
 	broken, err := Open(Options{Endpoint: "https://acct.queue.core.windows.net/?sv=1&sig=c2VjcmV0", Transport: &fake{err: errors.New("cut off at sig=c2VjcmV0")}})
 	must(t, err)
 	if _, err := broken.(*account).Ask(t.Context(), "queue", list); err == nil || strings.Contains(err.Error(), "c2VjcmV0") {

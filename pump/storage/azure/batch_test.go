@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -141,9 +142,7 @@ func TestBatchRequestIsAWellFormedChangeset(t *testing.T) {
 	_, _ = tb.Transact(t.Context(), writes)
 	first := f.sent
 	_, _ = tb.Transact(t.Context(), writes)
-	if f.sent != first {
-		t.Error("the same transaction is not the same bytes")
-	}
+	proof.Same(t, f.sent, first, "the same transaction is not the same bytes")
 	_, params, err := mime.ParseMediaType(f.last.Header.Get("Content-Type"))
 	if err != nil || f.last.URL.Path != "/$batch" || f.last.Method != http.MethodPost {
 		t.Fatalf("%s %s, %v", f.last.Method, f.last.URL, err)
@@ -151,9 +150,8 @@ func TestBatchRequestIsAWellFormedChangeset(t *testing.T) {
 	outer := multipart.NewReader(strings.NewReader(first), params["boundary"])
 	changes, err := outer.NextPart()
 	must(t, err)
-	if _, params, err = mime.ParseMediaType(changes.Header.Get("Content-Type")); err != nil {
-		t.Fatal(err)
-	}
+	_, params, err = mime.ParseMediaType(changes.Header.Get("Content-Type"))
+	must(t, err)
 	inner := multipart.NewReader(changes, params["boundary"])
 	const row = "/table1(PartitionKey='p',RowKey='"
 	for i, want := range []string{

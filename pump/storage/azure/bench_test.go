@@ -11,6 +11,8 @@ import (
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azqueue/v2"
+
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 // canned answers every request with the same bytes at no cost to speak of.
@@ -73,9 +75,7 @@ func BenchmarkPut(b *testing.B) {
 			b.SetBytes(int64(size))
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := q.Put(b.Context(), text, 0); err != nil {
-					b.Fatal(err)
-				}
+				must(b, proof.ErrOf(q.Put(b.Context(), text, 0)))
 			}
 		})
 	}
@@ -86,9 +86,7 @@ func BenchmarkDelete(b *testing.B) {
 	q := a.Queue("queue")
 	b.ReportAllocs()
 	for b.Loop() {
-		if err := q.Delete(b.Context(), testReceipt); err != nil {
-			b.Fatal(err)
-		}
+		must(b, q.Delete(b.Context(), testReceipt))
 	}
 }
 
@@ -100,8 +98,6 @@ func BenchmarkDeleteByGoroutine(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		go func() { done <- q.Delete(b.Context(), testReceipt) }()
-		if err := <-done; err != nil {
-			b.Fatal(err)
-		}
+		must(b, <-done)
 	}
 }

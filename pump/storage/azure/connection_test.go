@@ -146,9 +146,7 @@ func TestConnectionsAreKeptOverTLS(t *testing.T) {
 		for range 50 {
 			must(t, a.Queue("queue").Delete(t.Context(), testReceipt))
 		}
-		if n := opened.Load(); n != 1 {
-			t.Errorf("%d connections for 50 requests, one at a time", n)
-		}
+		proof.Same(t, opened.Load(), 1, "connections for 50 requests, one at a time")
 	})
 }
 
@@ -171,9 +169,7 @@ func TestIdleConnectionsAreClosed(t *testing.T) {
 		must(t, a.Queue("queue").Delete(t.Context(), testReceipt))
 		from := time.Now()
 		ended.Wait()
-		if d := time.Since(from); d != 60*time.Second {
-			t.Errorf("closed after %v", d)
-		}
+		proof.Same(t, time.Since(from), 60*time.Second, "closed after")
 	})
 }
 
@@ -199,9 +195,7 @@ func TestSmallRequestsAreOneWrite(t *testing.T) {
 	for range 10 {
 		must(t, proof.ErrOf(a.Queue("queue").Put(t.Context(), []byte(strings.Repeat("x", 1000)), 0)))
 	}
-	if n := writes.Load(); n != 10 {
-		t.Errorf("%d writes for 10 requests", n)
-	}
+	proof.Same(t, writes.Load(), 10, "writes for 10 requests")
 }
 
 type countedWrites struct {

@@ -162,9 +162,7 @@ func TestTokenOpensBothServicesAndIsShared(t *testing.T) {
 		for range 2 {
 			must(t, use(t.Context(), a))
 		}
-		if n := cred.issued.Load(); n != 1 {
-			t.Errorf("%d tokens for two services within an hour", n)
-		}
+		proof.Same(t, cred.issued.Load(), 1, "tokens for two services within an hour")
 		time.Sleep(2 * time.Hour)
 		if err := use(t.Context(), a); err != nil || cred.issued.Load() != 2 {
 			t.Errorf("after the token's end: %v, %d tokens", err, cred.issued.Load())

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -83,9 +84,7 @@ func TestEveryWayToNameAnAccount(t *testing.T) {
 			t.Parallel()
 			got := reach(t, c.o)
 			got.Table = strings.NewReplacer("(", "%28", ")", "%29", "'", "%27").Replace(got.Table)
-			if d := cmp.Diff(c.want, got); d != "" {
-				t.Error(d)
-			}
+			proof.Same(t, cmp.Diff(c.want, got), "")
 		})
 	}
 }

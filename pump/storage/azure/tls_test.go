@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -25,9 +26,7 @@ func TestPlainHTTPIsForThisMachineUnlessAllowed(t *testing.T) {
 		"a name like loopback's":       {Endpoint: "http://localhost.example?" + testSAS},
 		"the address of every machine": {Endpoint: "http://0.0.0.0:10001/acct?" + testSAS, TableEndpoint: "http://0.0.0.0:10002/acct"},
 	} {
-		if _, err := Open(o); err == nil || !strings.Contains(err.Error(), "plain http") {
-			t.Errorf("%s: %v", name, err)
-		}
+		proof.Says(t, proof.ErrOf(Open(o)), "plain http", name)
 		o.AllowHTTP = true
 		if _, err := Open(o); err != nil {
 			t.Errorf("%s, allowed: %v", name, err)
@@ -79,13 +78,9 @@ func TestAServerWithoutAGoodCertificateGetsNoRequest(t *testing.T) {
 	t.Parallel()
 	a, asked := served(t, true, func(http.ResponseWriter, *http.Request) {})
 	for op, call := range requests {
-		if err := call(t.Context(), a); err == nil || !strings.Contains(err.Error(), "certificate") {
-			t.Errorf("%s: %v", op, err)
-		}
+		proof.Says(t, call(t.Context(), a), "certificate", op)
 	}
-	if asked.Load() != 0 {
-		t.Errorf("%d requests were made", asked.Load())
-	}
+	proof.Same(t, asked.Load(), 0, "requests were made")
 }
 
 func TestNoRedirectIsFollowed(t *testing.T) {
@@ -103,9 +98,7 @@ func TestNoRedirectIsFollowed(t *testing.T) {
 			}
 		}
 	}
-	if led.Load() != 0 {
-		t.Errorf("%d requests went on to where a redirect led", led.Load())
-	}
+	proof.Same(t, led.Load(), 0, "requests went on to where a redirect led")
 }
 
 func TestAListWithoutAnEndIsBounded(t *testing.T) {

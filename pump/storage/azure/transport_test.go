@@ -75,9 +75,7 @@ func TestGetOverABrokenConnectionIsSentOnce(t *testing.T) {
 	mu.Lock()
 	defer mu.Unlock()
 	for _, h := range heads {
-		if h != "GET 0 []" {
-			t.Errorf("a get went out as %q, want no body and no announcement of one", h)
-		}
+		proof.Same(t, h, "GET 0 []", "a get went out as")
 	}
 }
 
@@ -219,9 +217,7 @@ func TestCallWithoutDeadlineEnds(t *testing.T) {
 				if err := call(t.Context(), a); !storage.Is(err, storage.MaybeDone) || !errors.Is(err, context.DeadlineExceeded) {
 					t.Errorf("%v", err)
 				}
-				if d := time.Since(from); d != callTimeout {
-					t.Errorf("it took %v", d)
-				}
+				proof.Same(t, time.Since(from), callTimeout, "it took")
 			})
 		})
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump/source"
 )
 
@@ -21,24 +22,16 @@ func BenchmarkFileToEnvelopes(b *testing.B) {
 	const lanes, segments, copies = 2, 1024, 10
 	path := filepath.Join(b.TempDir(), "lines")
 	f, err := os.Create(path)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	lines := newWayOut(b).lines
 	for range copies {
-		if _, err := f.Write(lines); err != nil {
-			b.Fatal(err)
-		}
+		must(b, proof.ErrOf(f.Write(lines)))
 	}
-	if err := f.Close(); err != nil {
-		b.Fatal(err)
-	}
+	must(b, f.Close())
 	var spent time.Duration
 	for b.Loop() {
 		source, err := source.JSONLines(path, "city").Open(b.Context(), nil)
-		if err != nil {
-			b.Fatal(err)
-		}
+		must(b, err)
 		s := &Segmenter{Source: source, Counts: make([]uint64, segments), Tracker: NewTracker(lanes), Count: new(Tally), Trial: codec.NewBuilder(0)}
 		var sealed [lanes]int
 		for i := range lanes {
@@ -61,9 +54,7 @@ func BenchmarkFileToEnvelopes(b *testing.B) {
 				}
 			})
 		}
-		if err := s.Read(b.Context(), b.Context()); err != nil {
-			b.Fatal(err)
-		}
+		must(b, s.Read(b.Context(), b.Context()))
 		for _, l := range s.Lanes {
 			l.Close()
 		}

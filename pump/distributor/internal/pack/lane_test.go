@@ -17,6 +17,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/source"
 	"github.com/queuepump/queuepump/shardmap"
@@ -153,9 +154,7 @@ func TestWhatWasReadIsPackedWhileTheSourceIsSilent(t *testing.T) {
 		var done error
 		go func() { done = s.Read(t.Context(), reading) }()
 		for n, text := range []string{"one\n", "two\nthree\n", "four\nhal"} {
-			if _, err := io.WriteString(in, text); err != nil {
-				t.Fatal(err)
-			}
+			must(t, proof.ErrOf(io.WriteString(in, text)))
 			synctest.Wait()
 			var q laneQueue
 			l.swap(&q)
@@ -163,14 +162,10 @@ func TestWhatWasReadIsPackedWhileTheSourceIsSilent(t *testing.T) {
 				t.Errorf("step %d: %d tasks were handed over, want %d", n, len(q.items), want)
 			}
 		}
-		if n := s.Count.Tasks.Load(); n != 4 {
-			t.Errorf("%d tasks are counted", n)
-		}
+		proof.Same(t, s.Count.Tasks.Load(), 4, "tasks are counted")
 		stop()
 		synctest.Wait()
-		if !errors.Is(done, context.Canceled) {
-			t.Errorf("reading ended with %v", done)
-		}
+		proof.Is(t, done, context.Canceled, "reading ended with")
 	})
 }
 
@@ -211,9 +206,7 @@ func TestWhatWasReadIsPackedWhileTheNextInputIsOpened(t *testing.T) {
 				must(t, err)
 				w.Close()
 			}
-			if err := <-done; err != nil {
-				t.Error(err)
-			}
+			must(t, <-done)
 		})
 	}
 }

@@ -355,9 +355,7 @@ func BenchmarkPack(b *testing.B) {
 	n := uint64(0)
 	for b.Loop() {
 		copy(line[20:], fmt.Appendf(nil, "%08d", n*2654435761%100000000))
-		if err := p.add(uint32(n%256), codec.Task{N: n, Key: line[9:13], Body: line}, time.Time{}); err != nil {
-			b.Fatal(err)
-		}
+		must(b, p.add(uint32(n%256), codec.Task{N: n, Key: line[9:13], Body: line}, time.Time{}))
 		n++
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump/distributor/internal/pack"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
@@ -125,9 +126,7 @@ func TestASinkOutlivesMaps(t *testing.T) {
 			t.Error("no sink is told that there is another route")
 		}
 		r.Update(first.Workload) // read before the change, and answered late
-		if r.Current() != second {
-			t.Error("an older map took the place of a newer one")
-		}
+		proof.Same(t, r.Current(), second, "an older map took the place of a newer one")
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/distributor/internal/pack"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
@@ -69,9 +70,7 @@ func TestAnAccountThatTakesNothingHoldsItsShareOfTheMemory(t *testing.T) {
 				}
 				end(nil)
 				p.Wait()
-				if err := stages.Wait(); err != nil {
-					t.Error(err)
-				}
+				must(t, stages.Wait())
 				for name, s := range p.Router.shares {
 					if held := s.held.Load(); held != 0 {
 						t.Errorf("in the end account %s holds %d bytes", name, held)
@@ -192,9 +191,7 @@ func TestRoomWakesEachLaneThatWaitsForIt(t *testing.T) {
 			}
 			c.free()
 			synctest.Wait()
-			if n := passed.Load(); n != 3 {
-				t.Errorf("%s: %d of 3 lanes go on", c.name, n)
-			}
+			proof.Same(t, passed.Load(), 3, c.name, "lanes go on")
 		}
 		end(nil)
 	})

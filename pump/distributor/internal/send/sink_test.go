@@ -61,15 +61,11 @@ func TestWhatWaitsInASinkEndsWithItsDistribution(t *testing.T) {
 		over := errors.New("over")
 		end(over)
 		p.Wait()
-		if err := stages.Wait(); err != nil {
-			t.Error(err)
-		}
+		must(t, stages.Wait())
 		if n, _ := s.queued(); n > 0 || s.workers > 0 {
 			t.Errorf("%d messages wait for %d workers", n, s.workers)
 		}
-		if err := p.Send(envelope(600)); !errors.Is(err, over) {
-			t.Errorf("a message that is sent after that: %v", err)
-		}
+		proof.Is(t, p.Send(envelope(600)), over, "a message that is sent after that")
 		if !p.memory.TryAcquire(memoryBudget) {
 			t.Error("not all memory is given back")
 		}

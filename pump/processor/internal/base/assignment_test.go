@@ -162,9 +162,7 @@ func TestAnAccountWithoutCredentialsIsLeftOut(t *testing.T) {
 		}
 	}
 	v := viewOf(m, 1, func(uint32) string { return "0" })
-	if got := names(shareOf("0", v, shards).Polled()); !slices.Equal(got, []string{"accounta/work-00", "accounta/work-01"}) {
-		t.Errorf("polls %v", got)
-	}
+	proof.Alike(t, names(shareOf("0", v, shards).Polled()), []string{"accounta/work-00", "accounta/work-01"}, "polls")
 }
 
 func TestP64TheKeeperBringsStraysHomeUnlessAMarkSaysThatTheyMayBeThere(t *testing.T) {

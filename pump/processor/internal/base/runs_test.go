@@ -107,9 +107,7 @@ func TestTalliesSayWhatWasDoneOfARun(t *testing.T) {
 		if sum != want || rows != 2 {
 			t.Errorf("in the end %+v in %d rows, want %+v", sum, rows, want)
 		}
-		if done := int(want.Handled + want.Quarantined); done != tasks {
-			t.Errorf("%d tasks are done, want %d", done, tasks)
-		}
+		proof.Same(t, int(want.Handled+want.Quarantined), tasks, "tasks are done")
 	})
 }
 
@@ -125,9 +123,7 @@ func TestTalliesDelayNothing(t *testing.T) {
 		w.Fault(azsim.Rule{Account: "accounta", Service: "table", Fault: azsim.HangBefore})
 		w.Put("accountb", "work-00", 20, 10)
 		time.Sleep(20 * time.Second)
-		if n := w.Count("accountb", "work-00"); n != 0 {
-			t.Errorf("%d messages are not settled", n)
-		}
+		proof.Same(t, w.Count("accountb", "work-00"), 0, "messages are not settled")
 		began := time.Now()
 		p.End()
 		if took := time.Since(began); took > 15*time.Second {

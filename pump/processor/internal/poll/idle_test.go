@@ -244,9 +244,7 @@ func TestUntilIdleAProcessorWithoutSegmentsLeaves(t *testing.T) {
 			t.Errorf("the last has left after %v", d)
 		}
 		v := w.Settled(1)
-		if n := len(testworld.Owns(v, "p")); n != 64 {
-			t.Errorf("%d segments are p's", n)
-		}
+		proof.Same(t, len(testworld.Owns(v, "p")), 64, "segments are p's")
 		p.End()
 	})
 }

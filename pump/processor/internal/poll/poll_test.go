@@ -51,9 +51,7 @@ func TestTasksOfAllQueuesGoOnTogetherUnderOneSchedule(t *testing.T) {
 				t.Errorf("segment %d got %d of %d, of 8 queues", segment, k, n)
 			}
 		}
-		if len(bySegment) != 8 {
-			t.Errorf("%d of 8 queues were read", len(bySegment))
-		}
+		proof.Same(t, len(bySegment), 8, "queues were read")
 		<-p.Done
 	})
 }
@@ -263,9 +261,7 @@ func TestAQueueInTroubleDoesNotStallTheOthersOfItsAccount(t *testing.T) {
 				}), processor.Options{Grace: time.Second})
 				// A message costs two of 2,000 a second: 1,000 of a queue take a second.
 				time.Sleep(2 * time.Second)
-				if n := healthy.Load(); n != 3000 {
-					t.Errorf("%d of 3,000 tasks of the healthy queues in two seconds", n)
-				}
+				proof.Same(t, healthy.Load(), 3000, "tasks of the healthy queues in two seconds")
 				deleted := 0
 				for _, r := range w.Sim.Stats().Requests {
 					if r.Operation == "DeleteMessage" && r.Status == 204 {
@@ -365,12 +361,8 @@ func TestAProcessorTakesWhatIsPinnedWhereItsConfigurationSaysNothing(t *testing.
 		cfg := w.Config("p", 0)
 		p, err := processor.New(cfg, &testworld.Seen{}, processor.Options{UntilIdle: time.Second})
 		proof.Must(t, err)
-		if _, err := p.Run(t.Context()); err != nil {
-			t.Error(err)
-		}
-		if w.Logged("are not in use") != 0 {
-			t.Error("it warns of accounts that are in use")
-		}
+		proof.Must(t, proof.ErrOf(p.Run(t.Context())))
+		proof.Same(t, w.Logged("are not in use"), 0, "it warns of accounts that are in use")
 	})
 }
 
@@ -391,9 +383,7 @@ func TestAProcessorWarnsOfAnAccountThatIsNotInUse(t *testing.T) {
 	testworld.InThree(t, func(t *testing.T, w *testworld.World) {
 		p, err := processor.New(w.Operator(), &testworld.Seen{}, processor.Options{UntilIdle: time.Second})
 		proof.Must(t, err)
-		if _, err := p.Run(t.Context()); err != nil {
-			t.Error(err)
-		}
+		proof.Must(t, proof.ErrOf(p.Run(t.Context())))
 		if n := w.Logged("accounts of the configuration are not in use"); n != 1 || w.Logged("accounts=accountc") != 1 {
 			t.Errorf("%d warnings", n)
 		}

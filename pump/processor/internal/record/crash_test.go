@@ -325,9 +325,7 @@ func TestAStopInTheDarkPutsBackWhatCannotBeRecorded(t *testing.T) {
 		if d := time.Since(began); d > 45*time.Second {
 			t.Errorf("stopping took %v", d)
 		}
-		if n := w.Visible("accounta", "work-00"); n != 2 {
-			t.Errorf("%d messages are visible, want 2", n)
-		}
+		proof.Same(t, w.Visible("accounta", "work-00"), 2, "messages are visible")
 		cut.Remove()
 		h := &testworld.Seen{}
 		testworld.Ran(w, processor.New, "p", h, processor.Options{UntilIdle: 2 * time.Minute})

@@ -125,9 +125,7 @@ func TestWhenEveryHandlerHangsNothingMoreIsFetched(t *testing.T) {
 		if d := time.Since(stopped); d > 15*time.Second {
 			t.Errorf("it took %v to stop", d)
 		}
-		if w.Left() != 100 {
-			t.Errorf("%d messages left, want all", w.Left())
-		}
+		proof.Same(t, w.Left(), 100, "messages left")
 		close(release)
 	})
 }
@@ -188,9 +186,7 @@ func TestAReleasedTaskComesBackWithoutAnAttempt(t *testing.T) {
 		released := map[string]int{}
 		h := &testworld.Seen{}
 		h.Work = func(_ context.Context, task *pump.Task) error {
-			if task.Attempt != 1 {
-				t.Errorf("%s: attempt %d", testworld.Identity(task), task.Attempt)
-			}
+			proof.Same(t, task.Attempt, 1, testworld.Identity(task), "attempt")
 			if id := testworld.Identity(task); task.N%2 == 0 && released[id] < 10 { // more often than a task is tried
 				released[id]++
 				return pump.Release(testworld.ErrFlop)
@@ -379,9 +375,7 @@ func TestOneEnvelopeMayEndInEveryWayAtOnce(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 		texts := w.Poisoned("accounta")
-		if len(texts) != poisonGroups {
-			t.Errorf("%d messages in quarantine, want %d", len(texts), poisonGroups)
-		}
+		proof.Same(t, len(texts), poisonGroups, "messages in quarantine")
 		var all []uint64
 		for _, text := range texts {
 			h, err := codec.ReadHeader(text)
@@ -393,9 +387,7 @@ func TestOneEnvelopeMayEndInEveryWayAtOnce(t *testing.T) {
 				all = append(all, n)
 			}
 		}
-		if len(all) != 20 {
-			t.Errorf("%d tasks in quarantine", len(all))
-		}
+		proof.Same(t, len(all), 20, "tasks in quarantine")
 	})
 }
 

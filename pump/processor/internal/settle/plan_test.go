@@ -7,6 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -58,9 +59,7 @@ func TestGroupingOfRetriesLosesNoTaskAndMakesNoneEarly(t *testing.T) {
 
 func TestJitterIsAFunctionOfWhoWhatAndHowOften(t *testing.T) {
 	a, b := waits.Jitter("a"), waits.Jitter("b")
-	if a.Float("x", "y", 1) != a.Float("x", "y", 1) {
-		t.Error("not a function")
-	}
+	proof.Same(t, a.Float("x", "y", 1), a.Float("x", "y", 1), "not a function")
 	for _, other := range []float64{b.Float("x", "y", 1), a.Float("z", "y", 1), a.Float("x", "z", 1), a.Float("x", "y", 2), a.Float("xy", "", 1)} {
 		if other == a.Float("x", "y", 1) {
 			t.Error("another occasion draws the same")
@@ -83,10 +82,6 @@ func TestJitterIsAFunctionOfWhoWhatAndHowOften(t *testing.T) {
 	if sum < 4900 || sum > 5100 {
 		t.Errorf("the mean of 10,000 draws is %v", sum/10_000)
 	}
-	if d := waits.Doubled(time.Second, time.Minute, 1<<40); d != time.Minute {
-		t.Errorf("doubled often: %v", d)
-	}
-	if d := waits.Doubled(0, time.Minute, 1<<40); d != 0 {
-		t.Errorf("nothing doubled: %v", d)
-	}
+	proof.Same(t, waits.Doubled(time.Second, time.Minute, 1<<40), time.Minute, "doubled often")
+	proof.Same(t, waits.Doubled(0, time.Minute, 1<<40), 0, "nothing doubled")
 }

@@ -70,9 +70,7 @@ func TestASlowDeleteHoldsUpNeitherHandlersNorGets(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		h.Expect(t, tasks, tasks)
 		time.Sleep(20 * time.Second)
-		if w.Left() != 0 {
-			t.Errorf("%d left: deletes are made one after the other", w.Left())
-		}
+		proof.Same(t, w.Left(), 0, "left: deletes are made one after the other")
 		p.End()
 	})
 }
@@ -223,9 +221,7 @@ func TestWhatADeadProcessorBeganWaitsForTheInterval(t *testing.T) {
 			t.Errorf("it was taken over %v after it began", taken.Sub(began))
 		}
 		for _, task := range h.Order {
-			if task.Attempt != 1 {
-				t.Errorf("%s: attempt %d", testworld.Identity(&task), task.Attempt)
-			}
+			proof.Same(t, task.Attempt, 1, testworld.Identity(&task), "attempt")
 		}
 	})
 }
@@ -235,9 +231,7 @@ func TestWhatADeadProcessorBeganWaitsForTheInterval(t *testing.T) {
 func TestClaimsThatCannotBeReadCostNoAttempt(t *testing.T) {
 	testworld.In(t, testworld.Plain, 2, 1, nil, func(t *testing.T, w *testworld.World) {
 		h := &testworld.Seen{Work: func(_ context.Context, task *pump.Task) error {
-			if task.Attempt != 1 {
-				t.Errorf("attempt %d", task.Attempt)
-			}
+			proof.Same(t, task.Attempt, 1, "attempt")
 			return nil
 		}}
 		p := testworld.Begun(w, processor.New, "p", h, processor.Options{MinInterval: eightHours})
@@ -247,9 +241,7 @@ func TestClaimsThatCannotBeReadCostNoAttempt(t *testing.T) {
 			keyed(w, "accountb", "work-00", 5, key)
 		}
 		time.Sleep(15 * time.Minute)
-		if n := h.Deliveries(); n != 0 {
-			t.Errorf("%d tasks were handled without a claim", n)
-		}
+		proof.Same(t, h.Deliveries(), 0, "tasks were handled without a claim")
 		dark.Remove()
 		time.Sleep(2 * time.Minute)
 		if s := p.End(); s.Handled != 3 || s.Failed+s.Skipped+s.Retried+s.Quarantined != 0 || w.Left() != 0 {

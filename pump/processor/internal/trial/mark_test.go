@@ -120,12 +120,8 @@ func TestP42ACrashBetweenThePiecesAndTheDeleteOnlyMakesCopies(t *testing.T) {
 				w.Crash("p")
 				p.Stop()
 				<-p.Done
-				if dying.Tasks() != 0 {
-					t.Errorf("%d tasks were handled before the message was split", dying.Tasks())
-				}
-				if n := w.Count("accounta", "work-00"); n != puts+1 {
-					t.Errorf("%d messages are there, want %d", n, puts+1)
-				}
+				proof.Same(t, dying.Tasks(), 0, "tasks were handled before the message was split")
+				proof.Same(t, w.Count("accounta", "work-00"), puts+1, "messages are there")
 				h := &testworld.Seen{}
 				q := testworld.Begun(w, processor.New, "q", h, processor.Options{})
 				for w.Left() > 0 {
@@ -169,9 +165,7 @@ func TestP42ASuspectsLastAttemptsAreMadeAlone(t *testing.T) {
 		if s.Handled != 64*20+1 || company.Load() != 0 || s.Lost != 0 {
 			t.Errorf("in company %d times, %+v", company.Load(), s)
 		}
-		if w.Logged("alone=true") != 1 {
-			t.Error("it was not tried alone")
-		}
+		proof.Same(t, w.Logged("alone=true"), 1, "it was not tried alone")
 	})
 }
 
@@ -225,9 +219,7 @@ func TestP42TheMarkOfATrialWhoseResultIsDroppedIsTakenBack(t *testing.T) {
 				var tried atomic.Int64
 				p := testworld.Begun(w, processor.New, "p", pump.HandlerFunc(func(_ context.Context, task *pump.Task) error {
 					tried.Add(1)
-					if task.Attempt != attempts+1 {
-						t.Errorf("attempt %d", task.Attempt)
-					}
+					proof.Same(t, task.Attempt, attempts+1, "attempt")
 					w.FenceAt(segment, 1<<53)
 					return nil
 				}), processor.Options{})

@@ -28,9 +28,7 @@ func TestAFullTextThatIsToldNotNowHasARow(t *testing.T) {
 		id := w.PutText("accounta", "work-00", text)
 		away := time.Now().Add(2 * time.Hour)
 		h := &testworld.Seen{Work: func(_ context.Context, task *pump.Task) error {
-			if task.Attempt != 1 {
-				t.Errorf("attempt %d", task.Attempt)
-			}
+			proof.Same(t, task.Attempt, 1, "attempt")
 			if time.Now().Before(away) {
 				return pump.Busy(time.Minute, testworld.ErrFlop)
 			}
@@ -111,9 +109,7 @@ func TestP42FewerAttemptsAfterARestartCondemnNobodyWithoutATrial(t *testing.T) {
 				if s.Handled != 1 || s.Quarantined != 0 || w.Left() != 0 {
 					t.Errorf("%+v", s)
 				}
-				if n := w.Logged("was written down before it begins"); n != 1 {
-					t.Errorf("%d trials", n)
-				}
+				proof.Same(t, w.Logged("was written down before it begins"), 1, "trials")
 			})
 		})
 	}
