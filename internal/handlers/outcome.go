@@ -106,7 +106,9 @@ func parseOutcome(line []byte, seq uint64) (result json.RawMessage, task, garbag
 		return garbled(fmt.Sprintf("its seq is %d, and the task's is %d; print one line a task, in order",
 			*o.Seq, seq))
 	}
-	said := errors.New(shorten(o.Error, maxCause))
+	said := func(otherwise string) error {
+		return errors.New(shorten(cmp.Or(o.Error, otherwise), maxCause))
+	}
 	wishes := 0
 	for _, is := range []bool{o.OK, o.Retry != nil, o.Busy != nil, o.Reject} {
 		if is {
@@ -126,26 +128,17 @@ func parseOutcome(line []byte, seq uint64) (result json.RawMessage, task, garbag
 		if err != nil || d < 0 {
 			return garbled(`"retry" is not a duration such as "30s"`)
 		}
-		if o.Error == "" {
-			said = errors.New("the command asked for a retry")
-		}
-		return nil, pump.RetryAfter(d, said), nil
+		return nil, pump.RetryAfter(d, said("the command asked for a retry")), nil
 	case o.Busy != nil:
 		d, err := time.ParseDuration(*o.Busy)
 		if err != nil || d < 0 {
 			return garbled(`"busy" is not a duration such as "2s"`)
 		}
-		if o.Error == "" {
-			said = errors.New("the command is busy")
-		}
-		return nil, pump.Busy(d, said), nil
+		return nil, pump.Busy(d, said("the command is busy")), nil
 	case o.Reject:
-		if o.Error == "" {
-			said = errors.New("the command rejected it")
-		}
-		return nil, pump.Reject(said), nil
+		return nil, pump.Reject(said("the command rejected it")), nil
 	case o.Error != "":
-		return nil, said, nil
+		return nil, said(""), nil
 	}
 	return garbled(`it has none of "ok":true, "retry", "busy", "reject":true and "error"`)
 }

@@ -111,7 +111,7 @@ func (c *Closer) sweepBlobs(
 		case !is:
 			continue
 		}
-		err := c.queues.Blob(ctx, a, container, cluster.OpDeleteBlob,
+		err := c.queues.Blob(ctx, a, container, cluster.OpDeleteBlob, 0,
 			func(ctx context.Context, at storage.Container) error { return at.Delete(ctx, b.Name) })
 		if err != nil && !storage.Is(err, storage.Gone) {
 			return "", fmt.Errorf("removing %s/%s/%s: %w", name, container, b.Name, err)

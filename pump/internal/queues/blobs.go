@@ -17,17 +17,10 @@ import (
 // each MiB.
 const blobTimeout = 15 * time.Second
 
-// Blob makes a request to a blob of an account. It is paid for from the account's budget and
-// counted. That it fails does not count as trouble of the account: its queues may be well.
+// Blob makes a request to a blob of an account, with so many bytes of a body. It is paid for from
+// the account's budget and counted. That it fails does not count as trouble of the account: its
+// queues may be well.
 func (f *Set) Blob(
-	ctx context.Context, a *Account, container string, op cluster.Op,
-	call func(ctx context.Context, c storage.Container) error,
-) error {
-	return f.blob(ctx, a, container, op, 0, call)
-}
-
-// blob is Blob of a body of so many bytes.
-func (f *Set) blob(
 	ctx context.Context, a *Account, container string, op cluster.Op, size uint64,
 	call func(ctx context.Context, c storage.Container) error,
 ) error {
@@ -50,7 +43,7 @@ func (f *Set) blob(
 func (f *Set) GetBlob(
 	ctx context.Context, a *Account, container, name string, most uint64,
 ) (b storage.Blob, err error) {
-	err = f.blob(ctx, a, container, cluster.OpGetBlob, most,
+	err = f.Blob(ctx, a, container, cluster.OpGetBlob, most,
 		func(ctx context.Context, c storage.Container) (err error) {
 			b, err = c.Get(ctx, name, 0, int64(most))
 			return err
@@ -62,7 +55,7 @@ func (f *Set) GetBlob(
 func (f *Set) PutBlob(ctx context.Context, a *Account, container, name string, body []byte,
 	metadata map[string]string,
 ) error {
-	return f.blob(ctx, a, container, cluster.OpPutBlob, uint64(len(body)),
+	return f.Blob(ctx, a, container, cluster.OpPutBlob, uint64(len(body)),
 		func(ctx context.Context, c storage.Container) error {
 			return c.Put(ctx, name, body, metadata)
 		})
@@ -94,7 +87,7 @@ func (p *Placer) Put(ctx context.Context, first uint64, active map[string]bool,
 		a := p.Set.Account(of)
 		err := p.Set.PutBlob(ctx, a, p.Container, name, body, metadata)
 		if storage.Is(err, storage.Missing) {
-			err = p.Set.Blob(ctx, a, p.Container, cluster.OpCreate,
+			err = p.Set.Blob(ctx, a, p.Container, cluster.OpCreate, 0,
 				func(ctx context.Context, c storage.Container) error { return c.Create(ctx) })
 			if err == nil {
 				err = p.Set.PutBlob(ctx, a, p.Container, name, body, metadata)
@@ -166,7 +159,7 @@ const BlobPage = 5000
 func (f *Set) Blobs(
 	ctx context.Context, a *Account, container, from string,
 ) (page []storage.Blob, next string, err error) {
-	err = f.Blob(ctx, a, container, cluster.OpListBlobs,
+	err = f.Blob(ctx, a, container, cluster.OpListBlobs, 0,
 		func(ctx context.Context, c storage.Container) error {
 			for b, err := range c.List(ctx, "", from) {
 				if err != nil {
