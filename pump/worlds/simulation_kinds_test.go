@@ -68,6 +68,7 @@ var simKinds = []simKind{
 	{name: "limited keys", share: 1, write: (*simSeeded).limitedKeys},
 	{name: "settings", share: 4, write: (*simSeeded).settings},
 	{name: "results", share: 4, write: (*simSeeded).keepsResults},
+	{name: "bodies", share: 4, write: (*simSeeded).largeTasks},
 }
 
 const (
