@@ -57,13 +57,11 @@ func (g *simSeeded) largeTasks() {
 		g.lostRuns()
 	case 3:
 		g.pausedParts()
-		p.accounts = max(p.accounts, 2)
-	}
-	p.results = !p.reducer && g.roll(3) == 0
-	if g.roll(3) == 0 {
+	case 4: // what an operator drops may never be handled, which the judge of what is sent does not know
 		g.roles = "sdp"
 		g.join('s')
 	}
+	p.results = !p.reducer && g.roll(3) == 0
 	for range 1 + g.roll(4) {
 		name, at := []string{"p1", "p2", "d1"}[g.roll(3)], g.seconds(2, 50)
 		point := []string{"object", "object", "put"}[g.roll(3)]
