@@ -73,7 +73,11 @@ func (w *world) hang(account string) *azsim.Injection {
 // stand is a server in a world, with its sender.
 func stand(w *world, o Options) *Server {
 	w.t.Helper()
-	s, err := distributor.NewSender(w.config("serve"), distributor.SenderOptions{KeepKeys: 24 * time.Hour})
+	sender := distributor.SenderOptions{KeepKeys: 24 * time.Hour}
+	if o.Large {
+		sender.BlobAbove = 40 << 10
+	}
+	s, err := distributor.NewSender(w.config("serve"), sender)
 	must(w.t, err)
 	o.Sender, o.Log = s, slog.New(slog.DiscardHandler)
 	return New(o)
@@ -161,6 +165,21 @@ func TestWhatAPostIsAnswered(t *testing.T) {
 			if rec.Code != c.status {
 				t.Errorf("%s %s: %d", c.method, c.path, rec.Code)
 			}
+		}
+		ends(s)
+		s = stand(w, Options{Large: true})
+		for size, want := range map[int]int{200 << 10: 200, 5 << 20: 200, largeBody: 413} {
+			status, a, _ := posts(t, s, `{"x":"`+strings.Repeat("x", size)+`"}`, "Content-Type", lines)
+			if status != want || want == 413 && (!strings.Contains(a.Error, "16777216") || !strings.Contains(a.Fix, "run --blob-above")) {
+				t.Errorf("%d bytes: %d %+v", size, status, a)
+			}
+		}
+		blobs := 0
+		for _, name := range w.sim.Accounts() {
+			blobs += len(w.sim.Blobs(name, "work-bodies"))
+		}
+		if blobs != 2 {
+			t.Errorf("%d bodies", blobs)
 		}
 		ends(s)
 	})
