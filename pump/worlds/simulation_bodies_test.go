@@ -4,14 +4,17 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/bodies"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/internal/waits"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/quarantine"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -94,12 +97,35 @@ func judgeBody(s *simSource, record int, body []byte) error {
 	return fmt.Errorf("record %d of source %s came with a body of %d bytes that is not what was sent", record, s.name, len(body))
 }
 
-// emptied has an operator drop all that is in quarantine, when what was looked at there can be seen again.
+// emptied has an operator empty quarantine hours later, when what was looked at there can be seen
+// again and rows of runs may be gone. In half of the worlds what is there is redriven first: all of it has its bodies.
 func (w *simWorld) emptied(ctx context.Context) {
-	waits.Wait(ctx, time.Hour+time.Minute)
+	waits.Wait(ctx, time.Hour+time.Minute+time.Duration(w.roll(6, "hours in quarantine", 0))*time.Hour)
+	w.mu.Lock()
+	clear(w.judge.shut) // tasks of closed runs are redriven
+	w.mu.Unlock()
 	q, err := quarantine.Open(ctx, w.judgeConfig())
+	seen := func(quarantine.Outcome) bool { return true }
+	if err == nil && w.roll(2, "redriven", 0) == 0 {
+		err = q.Redrive(ctx, quarantine.Filter{}, quarantine.Options{Again: true}, func(o quarantine.Outcome) bool {
+			w.count("redriven hours later: " + o.Outcome)
+			return true
+		})
+		waits.Wait(ctx, 10*time.Minute)
+	}
+	for _, name := range w.sim.Accounts() {
+		for _, text := range w.sim.Texts(name, workload.PoisonQueue("work")) {
+			h, err := codec.ReadHeader(text)
+			if err == nil && h.Body != (codec.BodyRef{}) {
+				w.count("large tasks that were in quarantine for hours")
+			}
+			if err == nil && h.Cause != nil && strings.Contains(h.Cause.Detail, bodies.ErrGone.Error()) {
+				w.wrongf("lost: %v/%d/%v is in quarantine: %s", h.Run, h.Segment, h.Tasks, h.Cause.Detail)
+			}
+		}
+	}
 	if err == nil {
-		err = q.Drop(ctx, quarantine.Filter{}, quarantine.Options{}, func(quarantine.Outcome) bool { return true })
+		err = q.Drop(ctx, quarantine.Filter{}, quarantine.Options{}, seen)
 	}
 	if err != nil {
 		w.wrongf("quarantine cannot be emptied: %v", err)

@@ -205,11 +205,13 @@ func (w *simWorld) sweeps(ctx context.Context) {
 		return
 	case w.plan.bodies:
 		within = simAllOver
-		w.emptied(ctx)
 	case !w.plan.results || w.roll(2, "sweeps", 0) > 0:
 		return
 	}
 	w.start(simSweeper)
+	if w.plan.bodies {
+		w.emptied(ctx)
+	}
 	if w.roll(2, "sweeps and dies", 0) == 0 {
 		w.mu.Lock()
 		p := w.latest[simSweeper]
