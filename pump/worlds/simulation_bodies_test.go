@@ -104,7 +104,9 @@ func (w *simWorld) emptied(ctx context.Context) {
 	w.mu.Lock()
 	clear(w.judge.shut) // tasks of closed runs are redriven
 	w.mu.Unlock()
-	q, err := quarantine.Open(ctx, w.judgeConfig())
+	c := w.judgeConfig()
+	c.Nudge = func(context.Context, pump.Nudge) error { return errSimLost }
+	q, err := quarantine.Open(ctx, c)
 	seen := func(quarantine.Outcome) bool { return true }
 	if err == nil && w.roll(2, "redriven", 0) == 0 {
 		err = q.Redrive(ctx, quarantine.Filter{}, quarantine.Options{Again: true}, func(o quarantine.Outcome) bool {
