@@ -109,7 +109,9 @@ func (w *simWorld) emptied(ctx context.Context) {
 	q, err := quarantine.Open(ctx, c)
 	seen := func(quarantine.Outcome) bool { return true }
 	if err == nil && w.roll(2, "redriven", 0) == 0 {
-		err = q.Redrive(ctx, quarantine.Filter{}, quarantine.Options{Again: true}, func(o quarantine.Outcome) bool {
+		// Not what is of no run: the world's stray messages are.
+		again := quarantine.Filter{Reasons: []string{codec.ReasonAttempts, codec.ReasonRejected, codec.ReasonEndsProcess, codec.ReasonRunEnded}}
+		err = q.Redrive(ctx, again, quarantine.Options{Again: true}, func(o quarantine.Outcome) bool {
 			w.count("redriven hours later: " + o.Outcome)
 			return true
 		})
