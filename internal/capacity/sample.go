@@ -20,13 +20,15 @@ type Sample struct {
 	Tasks int `json:"tasks"` // read
 	// Messages is how many full messages they made; 0: the rest is extrapolated from a message that is
 	// not full.
-	Messages int     `json:"messages"`
-	BadLines int     `json:"badLines"` // lines that cannot be tasks, which are left out
-	Whole    bool    `json:"whole"`    // the sample is all of the input
-	Body     float64 `json:"body"`     // bytes of a task's body
-	PerFull  float64 `json:"perFull"`  // tasks in a full message
-	Text     float64 `json:"text"`     // characters of text a task, as it is sent
-	Ratio    float64 `json:"ratio"`    // bytes of keys, ids and bodies to one of text
+	Messages int `json:"messages"`
+	BadLines int `json:"badLines"` // lines that cannot be tasks, which are left out
+	// Large is how many of those fit no message, and would have their bodies in blobs.
+	Large   int     `json:"large"`
+	Whole   bool    `json:"whole"`   // the sample is all of the input
+	Body    float64 `json:"body"`    // bytes of a task's body
+	PerFull float64 `json:"perFull"` // tasks in a full message
+	Text    float64 `json:"text"`    // characters of text a task, as it is sent
+	Ratio   float64 `json:"ratio"`   // bytes of keys, ids and bodies to one of text
 
 	// Keys is how many different keys were seen, Hottest the share of the most frequent one if that
 	// was seen often enough, and HottestKey the beginning of that key.
@@ -231,7 +233,7 @@ func (s *Sample) pack(all *records, segments, most int) (texts [][]byte, err err
 		if all.tasks[i].size() > surelyFits {
 			trial.Reset(codec.Header{Workload: "plan"})
 			if _, err := trial.Add(all.task(i, 0)); err != nil {
-				s.BadLines++
+				s.BadLines, s.Large = s.BadLines+1, s.Large+1
 				continue
 			}
 		}

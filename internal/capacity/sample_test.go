@@ -94,7 +94,7 @@ func TestPackAndWhatDoesNotFitBoundASample(t *testing.T) {
 		return &source.Record{Key: fmt.Append(nil, i), Body: jsonTask(random)}
 	}), 0, 7)
 	must(t, err)
-	if s.PerFull != 7 || s.BadLines != 1 || s.Messages < 140 {
+	if s.PerFull != 7 || s.BadLines != 1 || s.Large != 1 || s.Messages < 140 {
 		t.Errorf("%+v", s)
 	}
 	whole, err := Measure(t.Context(), made(200, func(i int) *source.Record {

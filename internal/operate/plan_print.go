@@ -91,6 +91,12 @@ func printPlan(w io.Writer, p *capacity.Plan, in *capacity.Input, measured strin
 			fmt.Fprintf(&b, "%s were left out: they cannot be tasks.\n",
 				cli.Plural(int64(s.BadLines), "line"))
 		}
+		if s.Large > 0 {
+			cost := 1e4 * (p.Prices.Of("put-blob") + p.Prices.Of("get-blob"))
+			fmt.Fprintf(&b, "%s of those fit no message. With --blob-above 40KiB their bodies go into "+
+				"blobs: a put and a get of 10,000 cost %s.\n",
+				cli.Plural(int64(s.Large), "line"), moneyText(cost, p.Prices.Currency))
+		}
 	} else {
 		fmt.Fprintf(&b, "Assumed, not measured: %s characters of text a task, 1 for %s bytes. "+
 			"--input measures it on your own.\n", capacity.Short(s.Text), capacity.Short(s.Ratio))

@@ -309,7 +309,11 @@ func (s *Server) outcomes(did distributor.Posted, err error, lines []int, keyed 
 	switch {
 	case errors.Is(err, codec.ErrTaskTooLarge):
 		bad := a.Outcomes[0]
-		a = refusal(http.StatusRequestEntityTooLarge, "put the data into a blob, and post its address",
+		fix := "start distributor serve with --blob-above 40KiB"
+		if s.o.Large {
+			fix = "put the data into a blob, and post its address"
+		}
+		a = refusal(http.StatusRequestEntityTooLarge, fix,
 			"line %d: %s", bad.Line, bad.Error)
 		a.Line = bad.Line
 		return a

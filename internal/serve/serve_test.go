@@ -73,7 +73,11 @@ func (w *world) hang(account string) *azsim.Injection {
 // stand is a server in a world, with its sender.
 func stand(w *world, o Options) *Server {
 	w.t.Helper()
-	s, err := distributor.NewSender(w.config("serve"), distributor.SenderOptions{KeepKeys: 24 * time.Hour})
+	sender := distributor.SenderOptions{KeepKeys: 24 * time.Hour}
+	if o.Large {
+		sender.BlobAbove = 40 << 10
+	}
+	s, err := distributor.NewSender(w.config("serve"), sender)
 	must(w.t, err)
 	o.Sender, o.Log = s, slog.New(slog.DiscardHandler)
 	return New(o)
@@ -128,7 +132,7 @@ func TestWhatAPostIsAnswered(t *testing.T) {
 			"a picture":            {"x", "image/png", 415, 0, "", "ndjson", 0},
 			"a large body":         {long + "x", lines, 413, 0, "", "divide", 0},
 			"many lines":           {strings.Repeat(`{"city":"Oslo","n":1}`+"\n", maxLines+1), lines, 413, 0, "", "divide", 0},
-			"a large task":         {`{"city":"Oslo","n":1,"x":"` + noise(200<<10) + `"}`, lines, 413, 1, "", "blob", 0},
+			"a large task":         {`{"city":"Oslo","n":1,"x":"` + noise(200<<10) + `"}`, lines, 413, 1, "", "serve with --blob-above", 0},
 			"no type of media":     {"1", ";;;", 415, 0, "", "ndjson", 0},
 			"another charset":      {"1", lines + "; charset=utf-16", 415, 0, "", "UTF-8", 0},
 			"not UTF-8":            {`{"city":"\ufffd","n":1}` + "\n{\"city\":\"\xf8\",\"n\":1}", lines, 400, 2, "", "mend", 0},
@@ -161,6 +165,21 @@ func TestWhatAPostIsAnswered(t *testing.T) {
 			if rec.Code != c.status {
 				t.Errorf("%s %s: %d", c.method, c.path, rec.Code)
 			}
+		}
+		ends(s)
+		s = stand(w, Options{Large: true})
+		for size, want := range map[int]int{200 << 10: 200, 5 << 20: 200, largeBody: 413} {
+			status, a, _ := posts(t, s, `{"x":"`+strings.Repeat("x", size)+`"}`, "Content-Type", lines)
+			if status != want || want == 413 && (!strings.Contains(a.Error, "16777216") || !strings.Contains(a.Fix, "run --blob-above")) {
+				t.Errorf("%d bytes: %d %+v", size, status, a)
+			}
+		}
+		blobs := 0
+		for _, name := range w.sim.Accounts() {
+			blobs += len(w.sim.Blobs(name, "work-bodies"))
+		}
+		if blobs != 2 {
+			t.Errorf("%d bodies", blobs)
 		}
 		ends(s)
 	})

@@ -14,6 +14,7 @@ import (
 
 	"github.com/queuepump/queuepump/internal/logs"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/bodies"
 	"github.com/queuepump/queuepump/pump/internal/nudging"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/results"
@@ -213,9 +214,13 @@ func (c *checkup) keeps(ctx context.Context) {
 	defer cancel()
 	found, _ := row.MustFind(ctx, c.queues.Control, storage.Query{
 		Partition: results.Partition(c.cfg.Workload), Select: []string{row.FormatProperty},
-	}, 1)
+	}, 2)
+	used, _ := bodies.Used(ctx, c.queues.Control, c.cfg.Workload)
+	if used {
+		c.boxes, found = []string{bodies.Container(c.cfg.Workload)}, found[min(1, len(found)):]
+	}
 	if c.o.Results || len(found) > 0 {
-		c.boxes = []string{results.Container(c.cfg.Workload)}
+		c.boxes = append(c.boxes, results.Container(c.cfg.Workload))
 	}
 }
 

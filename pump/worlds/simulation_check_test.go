@@ -80,6 +80,9 @@ func (w *simWorld) begins(p *simProcess, t *pump.Task) (*simTask, error) {
 		first := simKey{t.Run, t.Segment, 0}
 		w.most[first] = max(w.most[first], t.N+1)
 	}
+	if err := judgeBody(source, record, t.Body); err != nil {
+		return nil, err
+	}
 	if task.record != record {
 		return nil, fmt.Errorf("%v is record %d of source %s and record %d of source %s", task, task.record, task.source.name, record, name)
 	}

@@ -49,6 +49,7 @@ import (
 //	foreign 0          messages of another program, of which ledgers keep few names
 //	perkey 0           tasks of a key at once in handlers, at most; 0: any number
 //	results no         what handlers answer is kept in blobs
+//	bodies no          some tasks are large: their bodies are in blobs
 //	full no            the reducer's state of one segment has no room
 //	gated no           p3, p4, ... wait at the gate "go" when they start, which is open in the end at the latest
 //
@@ -128,7 +129,7 @@ type simPlan struct {
 	foreign           int
 	perKey            int
 	full              bool
-	results           bool
+	results, bodies   bool
 	steps             []simStep
 
 	kind string // of the seed that wrote it; see simKinds
@@ -152,7 +153,7 @@ type simStep struct {
 var simPoints = []string{"put", "get", "renew", "replace", "delete", "read", "write", "transact", "query", "effect"}
 
 // simSteps are requests that are told by what they do. Plans of seeds do not have them.
-var simSteps = []string{"checkpoint", "seal", "break", "commit", "poison", "mark", "drop", "object", "note", "index", "sweep"}
+var simSteps = []string{"checkpoint", "seal", "break", "commit", "poison", "mark", "drop", "object", "note", "index", "sweep", "fetch"}
 
 func newSimPlan() *simPlan {
 	return &simPlan{
@@ -270,6 +271,8 @@ func (p *simPlan) setting(name, value string) (err error) {
 		yes(&p.full)
 	case "results":
 		yes(&p.results)
+	case "bodies":
+		yes(&p.bodies)
 	default:
 		err = errors.New("no such setting")
 	}

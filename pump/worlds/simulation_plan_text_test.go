@@ -73,7 +73,7 @@ func (p *simPlan) String() string {
 	fmt.Fprintf(&b, "handlers %d\nwork %v\ntrouble %d\nvisibility %v\nlimit %d\nreceipts %d\n", p.handlers, p.work, p.trouble, p.visibility, p.limit, p.receipts)
 	fmt.Fprintf(&b, "segments %d\ntables %v\nentities %s\npad %d\n", p.segments, p.tables, yes[p.entities], p.pad)
 	fmt.Fprintf(&b, "runs %d\nevery %v\nfiles %d\nforeign %d\n", p.runs, p.every, p.files, p.foreign)
-	fmt.Fprintf(&b, "full %s\ngated %s\nbeat %v\nperkey %d\nresults %s\n", yes[p.full], yes[p.gated], p.beat, p.perKey, yes[p.results])
+	fmt.Fprintf(&b, "full %s\ngated %s\nbeat %v\nperkey %d\nresults %s\nbodies %s\n", yes[p.full], yes[p.gated], p.beat, p.perKey, yes[p.results], yes[p.bodies])
 	for _, s := range p.steps {
 		fmt.Fprintln(&b, s)
 	}

@@ -217,6 +217,7 @@ func (p *simProcess) newDistributor(src *simSource) (*distributor.Distributor, e
 	w := p.world
 	o := distributor.Options{
 		Pack: w.plan.pack, OnBadLine: distributor.BadLineQuarantine, SealAge: time.Second, Grace: simGrace,
+		BlobAbove: w.plan.blobAbove(),
 	}
 	o.Beat, o.Lease = w.plan.times()
 	o.OnRun = func(s distributor.Summary, _ error) {
@@ -277,7 +278,7 @@ func (p *simProcess) config() pump.Config {
 		Workload: "work", Instance: p.name, Segments: w.plan.segments, Delivery: w.plan.delivery, Log: w.log(p.String()),
 		Admin: p.name + ":80", Nudge: p.nudge,
 	}
-	if w.plan.results {
+	if w.plan.results || w.plan.bodies {
 		c.Retention = simRetention
 	}
 	names := w.sim.Accounts()

@@ -84,7 +84,7 @@ func (w *simWire) Container(name string) storage.Container {
 }
 
 func (c *simContainer) request(op, key string) simRequest {
-	steps := map[string]string{"put blob": "object", "delete blob": "sweep"}
+	steps := map[string]string{"put blob": "object", "get blob": "fetch", "delete blob": "sweep"}
 	return simRequest{op: op, object: c.object, key: key, step: steps[op]}
 }
 
@@ -199,10 +199,19 @@ func (w *simWorld) compareResults(r workload.Run, v *simVerdict, got map[simKey]
 // sweeps plays the time in which runs grow old: one processor is there, which in half of the worlds
 // dies in the midst of a sweep and is started again.
 func (w *simWorld) sweeps(ctx context.Context) {
-	if !w.plan.results || len(w.wrong) > 0 || w.roll(2, "sweeps", 0) > 0 {
+	within := simSwept
+	switch {
+	case len(w.wrong) > 0:
+		return
+	case w.plan.bodies:
+		within = simAllOver
+	case !w.plan.results || w.roll(2, "sweeps", 0) > 0:
 		return
 	}
 	w.start(simSweeper)
+	if w.plan.bodies {
+		w.emptied(ctx)
+	}
 	if w.roll(2, "sweeps and dies", 0) == 0 {
 		w.mu.Lock()
 		p := w.latest[simSweeper]
@@ -210,7 +219,7 @@ func (w *simWorld) sweeps(ctx context.Context) {
 		w.mu.Unlock()
 	}
 	left := 0
-	for began := time.Now(); time.Since(began) < simSwept; {
+	for began := time.Now(); time.Since(began) < within; {
 		waits.Wait(ctx, 5*time.Minute)
 		w.mu.Lock()
 		over := w.latest[simSweeper].over()
@@ -218,12 +227,13 @@ func (w *simWorld) sweeps(ctx context.Context) {
 		if over {
 			w.start(simSweeper)
 		}
-		if left = w.leftOfResults(ctx, false); left == 0 && time.Since(began) > simRetention {
+		if left = w.leftOfResults(ctx, false) + w.leftOfBodies(ctx, false); left == 0 && time.Since(began) > simRetention {
 			break
 		}
 	}
 	if left > 0 {
 		w.leftOfResults(ctx, true)
+		w.leftOfBodies(ctx, true)
 	}
 	w.count("worlds whose results were swept")
 	w.ends(ctx)
@@ -257,7 +267,7 @@ func (w *simWorld) leftOfResults(ctx context.Context, tell bool) (left int) {
 		}
 	}
 	for e, err := range w.openTable().Query(ctx, storage.Query{Partition: results.Partition("work")}) {
-		if err == nil {
+		if err == nil && len(e.Row) > 32 { // the others say what there is
 			id, _ := codec.ParseRunID(e.Row[:32])
 			is(e.Partition+"/"+e.Row, id)
 		}

@@ -20,7 +20,7 @@ const simSend = 40 * time.Second
 func (p *simProcess) sends(ctx context.Context) error {
 	w := p.world
 	src := w.source(p.String())
-	s, err := distributor.NewSender(p.config(), distributor.SenderOptions{Pack: w.plan.pack})
+	s, err := distributor.NewSender(p.config(), distributor.SenderOptions{Pack: w.plan.pack, BlobAbove: w.plan.blobAbove()})
 	if err != nil {
 		return err
 	}
@@ -50,7 +50,7 @@ func (p *simProcess) sendBatch(
 	var batch []source.Record
 	for i := next; i < next+size; i++ {
 		body := src.body(i)
-		batch = append(batch, source.Record{Key: []byte(src.key(i)), ID: body, Body: []byte(body)})
+		batch = append(batch, source.Record{Key: []byte(src.key(i)), ID: body, Body: src.sends(i)})
 	}
 	patience, cancel := context.WithTimeout(ctx, simSend)
 	defer cancel()

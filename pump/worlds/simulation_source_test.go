@@ -159,7 +159,7 @@ func (r *simReader) Next(ctx context.Context) (source.Record, error) {
 	if r.bad(i) {
 		return source.Record{}, &source.BadInput{Where: r.body(i), Raw: []byte("bad " + r.body(i)), Err: testworld.ErrFlop}
 	}
-	return source.Record{Key: []byte(r.key(i)), ID: r.body(i), Body: []byte(r.body(i))}, nil
+	return source.Record{Key: []byte(r.key(i)), ID: r.body(i), Body: r.sends(i)}, nil
 }
 
 func (r *simReader) AppendCursor(dst []byte) []byte { return strconv.AppendInt(dst, int64(r.next), 10) }
@@ -168,7 +168,8 @@ func (r *simReader) Close() error                   { return nil }
 
 // recordOf is the record that a body names.
 func recordOf(body []byte) (source string, i int, err error) {
-	source, number, ok := strings.Cut(string(body), " ")
+	small, _, _ := strings.Cut(string(body), "\n")
+	source, number, ok := strings.Cut(small, " ")
 	if !ok {
 		return "", 0, fmt.Errorf("%q is no body of a simulated task", body)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/queuepump/queuepump/pump/processor"
 	"github.com/queuepump/queuepump/pump/quarantine"
 	"github.com/queuepump/queuepump/pump/storage"
+	"github.com/queuepump/queuepump/pump/workloads"
 )
 
 // large gives every second task a body that fits no message.
@@ -256,9 +257,47 @@ func TestADarkAccountOfBodiesIsNotNow(t *testing.T) {
 	})
 }
 
-// A task in quarantine keeps its body, for days, until it is redriven or dropped, and so does one of
-// a run that is paused. An account with bodies is not removed.
-func TestQuarantineAndPausesKeepBodies(t *testing.T) {
+// While the workload or a run is paused, for longer than the retention, its bodies stay. What goes on
+// is done once, and its bodies go.
+func TestPausesKeepBodies(t *testing.T) {
+	for _, part := range []bool{false, true} {
+		testworld.In(t, testworld.Once, 2, 1, nil, func(t *testing.T, w *testworld.World) {
+			w.Cfg.Retention = 2 * time.Hour
+			testworld.Ran(w, distributor.New, "d", listOf(6), inBlobs)
+			run := workloads.Part{Run: w.Newest().String()}
+			pause := func(on bool) (err error) {
+				switch {
+				case part && on:
+					_, err = workloads.PausePart(t.Context(), w.Operator(), run, "me")
+				case part:
+					_, err = workloads.ResumePart(t.Context(), w.Operator(), run)
+				case on:
+					_, err = workloads.Pause(t.Context(), w.Operator(), "me", workloads.PauseOptions{})
+				default:
+					_, err = workloads.Resume(t.Context(), w.Operator())
+				}
+				return err
+			}
+			proof.Must(t, pause(true))
+			seen := &testworld.Seen{}
+			p := testworld.Begun(w, processor.New, "p", seen, processor.Options{})
+			time.Sleep(4 * time.Hour)
+			if n := blobs(w); n != 3 || seen.Deliveries() > 0 {
+				t.Errorf("%d bodies, and %d tasks were handled", n, seen.Deliveries())
+			}
+			proof.Must(t, pause(false))
+			w.Within(time.Hour, "all is done", func() bool { return w.Left() == 0 })
+			seen.Expect(t, 6, 6)
+			expectBodies(w, seen, 6)
+			swept(w)
+			p.End()
+		})
+	}
+}
+
+// A task in quarantine keeps its body, for days, until it is redriven or dropped. An account with
+// bodies is not removed.
+func TestQuarantineKeepsBodies(t *testing.T) {
 	for _, c := range []struct {
 		drop, forgot bool // forgot: the run's row is gone by then
 	}{{}, {true, false}, {false, true}, {true, true}} {
