@@ -41,12 +41,11 @@ import (
 // Beside them stand 88,703 lines of tests.
 //
 // The ceiling was 91,035, 2,000 less, with 91,030 lines below it, before runs with a name, schedules,
-// HTTP in, results, bodies in blobs, limits by key and a release came. For those there are 6,000 lines,
-// which they raise it by as they come. What is over that goes before the release does.
+// HTTP in, results, bodies in blobs, limits by key and a release came. Those have 6,000 lines more.
 const (
 	ceilingAtStart = 93035
 	ceiling        = ceilingAtStart - 2000 + came
-	came           = 6535
+	came           = 6000
 	testsBeside    = 5000 // more than there is code
 )
 

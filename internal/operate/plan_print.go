@@ -92,10 +92,10 @@ func printPlan(w io.Writer, p *capacity.Plan, in *capacity.Input, measured strin
 				cli.Plural(int64(s.BadLines), "line"))
 		}
 		if s.Large > 0 {
-			cost := 1e4 * (p.Prices.Of("put-blob") + p.Prices.Of("get-blob"))
 			fmt.Fprintf(&b, "%s of those fit no message. With --blob-above 40KiB their bodies go into "+
 				"blobs: a put and a get of 10,000 cost %s.\n",
-				cli.Plural(int64(s.Large), "line"), moneyText(cost, p.Prices.Currency))
+				cli.Plural(int64(s.Large), "line"),
+				moneyText(1e4*(p.Prices.Of("put-blob")+p.Prices.Of("get-blob")), p.Prices.Currency))
 		}
 	} else {
 		fmt.Fprintf(&b, "Assumed, not measured: %s characters of text a task, 1 for %s bytes. "+

@@ -130,10 +130,8 @@ func (d doer) Do(req *http.Request) (*http.Response, error) { return d.RoundTrip
 
 // wait waits for a time, or for the end of the context.
 func wait(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	over, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	<-over.Done()
+	return context.Cause(ctx)
 }

@@ -198,17 +198,10 @@ func (c *cluster) end() {
 
 // Sleep waits for a time, or for the end of ctx, whose cause is its error.
 func Sleep(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return ctx.Err()
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	over, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	<-over.Done()
+	return context.Cause(ctx)
 }
 
 // delivery is the delivery mode of the workload, empty for the default.

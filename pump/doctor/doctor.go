@@ -215,8 +215,7 @@ func (c *checkup) keeps(ctx context.Context) {
 	found, _ := row.MustFind(ctx, c.queues.Control, storage.Query{
 		Partition: results.Partition(c.cfg.Workload), Select: []string{row.FormatProperty},
 	}, 2)
-	used, _ := bodies.Used(ctx, c.queues.Control, c.cfg.Workload)
-	if used {
+	if used, _ := bodies.Used(ctx, c.queues.Control, c.cfg.Workload); used {
 		c.boxes, found = []string{bodies.Container(c.cfg.Workload)}, found[min(1, len(found)):]
 	}
 	if c.o.Results || len(found) > 0 {

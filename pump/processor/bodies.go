@@ -32,45 +32,41 @@ type darkAccount struct {
 	since, next time.Time // from when on it is dark, and when it is asked again
 }
 
-// waits reports whether an account is not asked now. If it is, no other slot asks it meanwhile.
-func (a *darkAccounts) waits(account string, now time.Time) bool {
+// waits is how long a task of an account is put back for that is not asked now; 0: it is asked, and
+// if it is dark no other slot asks it meanwhile.
+func (a *darkAccounts) waits(account string, now time.Time) time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	d := a.dark[account]
-	if d == nil || now.Before(d.next) {
-		return d != nil
+	switch {
+	case d == nil:
+		return 0
+	case now.Before(d.next):
+		return d.later(now)
 	}
 	d.next = now.Add(bodyLatest)
-	return false
+	return 0
 }
 
 // heard notes the answer of an account, and gives how long a task of it is put back for.
 func (a *darkAccounts) heard(account string, err error, now time.Time) time.Duration {
 	a.mu.Lock()
-	if a.dark == nil {
-		a.dark = map[string]*darkAccount{}
-	}
-	d := a.dark[account]
-	switch {
-	case err == nil:
+	defer a.mu.Unlock()
+	if err == nil {
 		delete(a.dark, account)
-	case d == nil:
-		a.dark[account] = &darkAccount{now, now.Add(bodyLater)}
-	default:
-		d.next = now.Add(bodyAgain)
+		return 0
 	}
-	a.mu.Unlock()
-	return a.later(account, now)
+	d, again := a.dark[account], bodyAgain
+	if d == nil {
+		d, again = &darkAccount{since: now}, bodyLater
+		a.dark[account] = d
+	}
+	d.next = now.Add(again)
+	return d.later(now)
 }
 
-// later is how long a task of an account is put back for.
-func (a *darkAccounts) later(account string, now time.Time) time.Duration {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if d := a.dark[account]; d != nil {
-		return max(bodyLater, min(now.Sub(d.since)/2, bodyLatest))
-	}
-	return bodyLater
+func (d *darkAccount) later(now time.Time) time.Duration {
+	return max(bodyLater, min(now.Sub(d.since)/2, bodyLatest))
 }
 
 // fetch reads the body of the one task of a message (P3.10). false: the task is settled without its
@@ -78,14 +74,13 @@ func (a *darkAccounts) later(account string, now time.Time) time.Duration {
 // go on.
 func (p *workers) fetch(d *message.Delivery) bool {
 	r, account, now := p.r, d.Header.Body.Account, time.Now()
-	if p.dark.waits(account, now) {
-		p.putOff(d, 0, p.dark.later(account, now))
+	if later := p.dark.waits(account, now); later > 0 {
+		p.putOff(d, 0, later)
 		return false
 	}
 	body, err := bodies.Get(d.Ctx, r.Queues, &d.Header)
-	gone := errors.Is(err, bodies.ErrGone)
 	switch parts := r.aside.parts.Load(); {
-	case gone:
+	case errors.Is(err, bodies.ErrGone):
 		err = pump.Reject(err)
 	case err == nil && (r.aside.isPaused() || parts.Run(d.Header.Run) != nil ||
 		parts.Key(d.Tasks[0].Key) != nil): // meanwhile

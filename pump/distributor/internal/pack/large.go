@@ -16,12 +16,9 @@ import (
 	"github.com/queuepump/queuepump/pump/source"
 )
 
-const (
-	// BodiesMemory bounds the bodies that are being put, bodyLeast is what each counts at least: 64
-	// are put at once, and a driver copies each.
-	BodiesMemory = bodies.Most
-	bodyLeast    = 1 << 20
-)
+// BodiesMemory bounds the bodies that are being put. Each counts a MiB at least: 64 are put at once,
+// and a driver copies each.
+const BodiesMemory = bodies.Most
 
 // anyBody is as large as any reference.
 var anyBody = codec.BodyRef{
@@ -49,7 +46,7 @@ func (s *Segmenter) putLarge(
 	if b.memory == nil {
 		b.memory = semaphore.NewWeighted(BodiesMemory)
 	}
-	weight := max(int64(len(rec.Body)), bodyLeast)
+	weight := max(int64(len(rec.Body)), 1<<20)
 	if !b.memory.TryAcquire(weight) {
 		if err := s.flush(ctx); err != nil {
 			return err
