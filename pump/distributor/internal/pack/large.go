@@ -16,8 +16,8 @@ import (
 	"github.com/queuepump/queuepump/pump/source"
 )
 
-// BodiesMemory bounds the bodies that are being put. Each counts a MiB at least: 64 are put at once,
-// and a driver copies each.
+// BodiesMemory bounds the bodies that are being put. Each counts a MiB at least: so 64 are put at
+// once, and a driver copies each.
 const BodiesMemory = bodies.Most
 
 // anyBody is as large as any reference.
