@@ -174,7 +174,7 @@ func TestOperationsAreThoseOfTheSimulator(t *testing.T) {
 		text, err := os.ReadFile(file)
 		must(t, err)
 		for _, re := range []string{
-			`(?:\bname: |op\.name = |op\.name, op\.\w+(?:, op\.object)? = )"([A-Z]\w+)"[,\n]`,
+			`(?:\bname: |op\.is\(|op\.name = |op\.name, op\.\w+(?:, op\.object)? = )"([A-Z]\w+)"[,\n]`,
 			`(?m)^\tverb\w+: +\{"([A-Z]\w+)"`,
 		} {
 			for _, m := range regexp.MustCompile(re).FindAllStringSubmatch(string(text), -1) {

@@ -96,6 +96,7 @@ type worker struct {
 
 func newWorkers(r *run) *workers {
 	p := &workers{r: r, all: make([]worker, r.o.Concurrency)}
+	p.dark.dark = map[string]*darkAccount{}
 	for i := range p.all {
 		p.all[i].pool, p.all[i].at = p, i
 	}
