@@ -78,7 +78,7 @@ verify-chaos:
 # chance, so that one processor is enough. Two of these targets at a time use the other one.
 RACES    = race-worlds-p-to-z race-worlds-a-to-o race-bubbles race-rest
 RACE     = $(GO) test -short -timeout 80m -race
-ROWS     = $(addprefix ./pump/internal/,waits row workload election cluster ledger nudging queues member setup closing tracing)
+ROWS     = $(addprefix ./pump/internal/,waits row workload election cluster ledger nudging queues member setup closing tracing bodies)
 ASKED    = $(addprefix ./pump/,accounts coordination doctor gates quarantine reduce runs status workloads)
 BUBBLES  = $(ROWS) $(ASKED) ./pump/processor/... ./pump/distributor/... ./pump/storage/... ./loadtest/azsim ./loadtest/scenario ./internal/capacity ./internal/handlers ./internal/logs
 test-race: azurite ##prove run the tests of make test under the race detector
