@@ -212,10 +212,10 @@ func TestAPriceThatIsSetIsTheOneOfTheMetrics(t *testing.T) {
 		time.Sleep(11 * time.Second)
 		set(w, nil, "queue-price")
 		time.Sleep(11 * time.Second)
+		s.End() // which the last call of the hook is before
 		usual := pump.Prices{}.OrPublished().Queue
 		if want := []float64{usual, 0.3, usual}; !slices.Equal(prices, want) {
 			t.Errorf("the prices were %v, want %v", prices, want)
 		}
-		s.End()
 	})
 }
