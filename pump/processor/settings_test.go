@@ -102,8 +102,8 @@ func TestARateIsSetAndTakenBackWhileTasksWait(t *testing.T) {
 		if n := seen.Tasks() - before; n < 20 || n > 42 {
 			t.Errorf("%d tasks in 30 s at one a second", n)
 		}
-		set(w, map[string]string{"max-rate": "0.01"})
-		time.Sleep(twoBeats + 10*time.Second) // a task waits for longer than the next two beats
+		set(w, map[string]string{"max-rate": "0.001"})
+		time.Sleep(twoBeats + 10*time.Second) // a task waits for minutes, whatever it had waited before
 		set(w, nil, "max-rate")
 		w.Within(twoBeats+2*time.Second, "all are done", func() bool { return seen.Tasks() == tasks })
 		p.End()
