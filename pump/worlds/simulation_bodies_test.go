@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/bodies"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
@@ -74,19 +73,7 @@ func (g *simSeeded) largeTasks() {
 		g.step(simStep{at: at, verb: "crash", who: name, after: g.roll(2) == 0, point: point, nth: 1 + g.roll(8)})
 		g.step(simStep{at: at + g.seconds(5, 40), verb: "restart", who: name})
 	}
-	for range g.roll(4) {
-		r := azsim.Rule{Fault: simFaultKinds[g.roll(len(simFaultKinds))], Service: "blob", Probability: []float64{0, 0.3, 0.7}[g.roll(3)]}
-		switch r.Fault {
-		case azsim.DelayBefore, azsim.DelayAfter:
-			r.Delay = g.seconds(1, 14)
-		case azsim.CutBody: // answers to puts have none
-			r.Fault, r.Status, r.Code = azsim.Answer, 403, "AuthorizationFailure"
-		}
-		if g.roll(3) > 0 {
-			r.Account = g.account()
-		}
-		g.step(simStep{at: g.seconds(2, 50), verb: "fault", span: g.seconds(3, 60), rule: r})
-	}
+	g.blobFaults()
 }
 
 // judgeBody compares what a handler was given with what was sent.

@@ -57,6 +57,11 @@ func (g *simSeeded) keepsResults() {
 		g.step(simStep{at: at, verb: "crash", who: name, after: g.roll(2) == 0, point: point, nth: nth})
 		g.step(simStep{at: at + g.seconds(5, 40), verb: "restart", who: name})
 	}
+	g.blobFaults()
+}
+
+// blobFaults has accounts refuse, delay or lose requests to blobs now and then.
+func (g *simSeeded) blobFaults() {
 	for range g.roll(4) {
 		r := azsim.Rule{Fault: simFaultKinds[g.roll(len(simFaultKinds))], Service: "blob", Probability: []float64{0, 0.3, 0.7}[g.roll(3)]}
 		switch r.Fault {
