@@ -51,6 +51,11 @@ type Hunt struct {
 	Files map[string]func(t *testing.T, text string) (wrong string)
 }
 
+// ownTries is how often a test may pass with its mutant before the mutant counts as not found: the
+// runtime draws at random which goroutine of a bubble goes first, and some mistakes show in one order
+// only.
+const ownTries = 3
+
 // report is where the report stands, with a part for each package.
 const report = "docs/reports/mutants.md"
 
@@ -133,7 +138,14 @@ func (h *Hunt) search(t *testing.T, m *Mutant, how string, known uint64) (by, wr
 		return how, play(t, string(text))
 	}
 	if strings.Contains(how, "Test") {
-		return fmt.Sprintf("`%s`", how), ownTest(t, m)
+		by = fmt.Sprintf("`%s`", how)
+		for range ownTries {
+			if wrong = ownTest(t, m); wrong != "" {
+				break
+			}
+			t.Logf("%s: %s passed with the mutant", m, by)
+		}
+		return by, wrong
 	}
 	play := h.Ways[how]
 	if play == nil {
