@@ -243,14 +243,14 @@ func (d *Distributor) Hurry(most time.Duration) { d.grace.Hurry(most) }
 
 // Memory is how many bytes suffice for a process that distributes, as a goal of the garbage
 // collector: the messages that may be open, those that may be on their way to the queues of the
-// configuration or, once Run knows it, of the workload if that has more, and 48 MiB for lanes,
-// sources, connections and stacks.
+// configuration or, once Run knows it, of the workload if that has more (64 MiB at least, so that
+// the collector has room between them), and 48 MiB for lanes, sources, connections and stacks.
 func (d *Distributor) Memory() int64 {
 	queues := len(setup.Shards(d.cfg.Config))
 	if r := d.router.Current(); r != nil {
 		queues = max(queues, len(r.Workload.Map.Shards))
 	}
-	most := int64(pack.DefaultMaxOpen) + send.MemoryFor(queues) + 48<<20
+	most := int64(pack.DefaultMaxOpen) + max(send.MemoryFor(queues), 64<<20) + 48<<20
 	if d.opts.BlobAbove > 0 {
 		most += 2 * pack.BodiesMemory
 	}

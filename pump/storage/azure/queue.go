@@ -69,6 +69,12 @@ func (q *queue) Drop(ctx context.Context) error {
 func (q *queue) Put(
 	ctx context.Context, text []byte, delay time.Duration,
 ) (storage.Receipt, error) {
+	if puts := q.account.puts; puts != nil {
+		if puts.Acquire(ctx, 1) != nil {
+			return storage.Receipt{}, storage.NotSent(ctx, "put", q.account.name, q.name)
+		}
+		defer puts.Release(1)
+	}
 	body, err := q.document("put", text)
 	if err != nil {
 		return storage.Receipt{}, err

@@ -15,6 +15,7 @@ import (
 
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azqueue/v2"
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -167,5 +168,26 @@ func TestRequestsAllocateLittle(t *testing.T) {
 		} else {
 			t.Logf("%s: %v allocations", name, got)
 		}
+	}
+}
+
+// A put without a slot makes no request; when its time ends it says that it was not sent.
+func TestAPutWithoutASlotWasNotSent(t *testing.T) {
+	t.Parallel()
+	f := &fake{status: 201, body: azureGet}
+	a := openFake(t, f)
+	slots := semaphore.NewWeighted(1)
+	a.(*account).puts = slots
+	q := a.Queue("work")
+	must(t, slots.Acquire(t.Context(), 1))
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if _, err := q.Put(ended, []byte("x"), 0); !storage.Is(err, storage.Canceled) || f.calls.Load() != 0 {
+		t.Errorf("%v after %d requests", err, f.calls.Load())
+	}
+	slots.Release(1)
+	for range 2 {
+		_, err := q.Put(t.Context(), []byte("x"), 0)
+		must(t, err)
 	}
 }

@@ -32,8 +32,8 @@
 // latency is that of the quickest of the last 64 to 128. Puts are 16 to 256 and deletes 32 to 256 a
 // queue, gets 4 to 16 a queue and 16 to 64 an account.
 //
-// Sealed and unacknowledged messages take 64 MiB together, or 160 KiB a queue beyond 400 queues.
-// Each message counts as its buffer and 4 KiB. An account holds at most the larger of a quarter and
+// Sealed and unacknowledged messages take 48 MiB together, or 96 KiB a queue beyond 512 queues.
+// Each message counts its buffer twice, and 2 KiB at least beside it. An account holds at most the larger of a quarter and
 // its even share, and its even share if it has acknowledged nothing for a second (share.go). A sink
 // is full, and the lane waits, if what waits there takes 8 s of the queue's budget. Both bounds
 // change, so a sink is a list under a lock and not a channel. After four requests without an answer

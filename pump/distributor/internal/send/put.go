@@ -44,19 +44,22 @@ func (m *message) name(t sim.Step) string {
 	return fmt.Sprintf("%d/%d %v", m.Segment, m.First, m.Bad)
 }
 
-// Sealed and unacknowledged messages take memoryBudget at most. Each counts its text and
-// messageBytes: for its other fields, and for the goroutines, timers and buffers of the few under
-// way. That is a thousand full envelopes or thirty thousand small ones. It also is enough for what
-// comes for a dark queue until it counts as dark: darkAfter at 2,000 a second.
+// Sealed and unacknowledged messages take memoryBudget at most. Each counts its text twice, because
+// a request holds a copy, and messageBytes at least beside it: for its other fields, and for the
+// goroutines, timers and buffers of the few under way. That is 380 full envelopes or twenty
+// thousand small ones. It also is enough for what comes for a dark queue until it counts as dark:
+// darkAfter at 2,000 a second. Packers that are faster than the puts fill it, so a larger one
+// leaves the garbage collector no room below its goal: at 64 MiB, without the copies counted, it
+// took a third of all CPU.
 //
 // Queues do not share it out, and accounts only in part (share). With random keys some queue always
 // has more waiting than the rest, and no queue is idle as long as many times as many messages wait
-// as there are queues. So beyond 682 queues each queue adds queueMemory, room for some 40 small
+// as there are queues. So beyond 512 queues each queue adds queueMemory, room for some 40 small
 // messages. A queue that puts messages one after the other, and gets them at random, has r +
 // r^2/2(1-r) of them when it is busy for the part r of the time: 6.5 at 0.92, which was all of
 // 2,500 queues in 64 MiB, and 37 at 0.986 (M/D/1; Pollaczek and Khinchine).
 const (
-	memoryBudget = 64 << 20
+	memoryBudget = 48 << 20
 	queueMemory  = 96 << 10
 	messageBytes = 2 << 10
 )
@@ -121,7 +124,7 @@ func (p *Putter) Wait() { p.wg.Wait() }
 
 // Send takes a message over, waiting while too many are on their way, all together or to its queue.
 func (p *Putter) Send(pm *pack.Message) error {
-	m := &message{Message: pm, weight: int64(cap(pm.Text)) + messageBytes}
+	m := &message{Message: pm, weight: int64(cap(pm.Text) + max(cap(pm.Text), messageBytes))}
 	p.Turn.Wait("send", m.name(p.Turn))
 	if p.memory.Acquire(p.Ctx, m.weight) != nil {
 		return context.Cause(p.Ctx)

@@ -51,7 +51,7 @@ func TestAnAccountThatTakesNothingHoldsItsShareOfTheMemory(t *testing.T) {
 				w.Fault(rule, "PutMessage")
 				sick := p.Router.shares["accountb"]
 				began := time.Now()
-				const weight = large + messageBytes
+				const weight = 2 * large
 				most, even := p.total/4+4*weight, p.total/accounts+4*weight
 				check := func(until time.Duration, bound int64) {
 					for time.Since(began) < until {
