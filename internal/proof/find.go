@@ -52,8 +52,8 @@ type Hunt struct {
 }
 
 // ownTries is how often a test may pass with its mutant before the mutant counts as not found: the
-// runtime draws at random which goroutine of a bubble goes first, and some mistakes show in one order
-// only.
+// runtime draws at random which goroutine of a bubble goes first, and some mistakes show in one
+// order only.
 const ownTries = 3
 
 // report is where the report stands, with a part for each package.
