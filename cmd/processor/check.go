@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -18,6 +17,7 @@ import (
 	"github.com/queuepump/queuepump/internal/configfile"
 	"github.com/queuepump/queuepump/internal/handlers"
 	"github.com/queuepump/queuepump/internal/jsonline"
+	"github.com/queuepump/queuepump/internal/taskline"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/source"
 	"github.com/queuepump/queuepump/shardmap"
@@ -169,18 +169,6 @@ func (f *checkFlags) run(cmd *cobra.Command) error {
 	return err
 }
 
-// checked is the result of one line. Its JSON names are stable.
-type checked struct {
-	Line    int     `json:"line"`
-	Outcome string  `json:"outcome"`
-	Seconds float64 `json:"seconds"`
-	// RetrySeconds is the time until the task asks to be tried again, or for which its service says
-	// "not now"; null without either.
-	RetrySeconds *float64        `json:"retrySeconds"`
-	Error        string          `json:"error"`
-	Result       json.RawMessage `json:"result"`
-}
-
 // The outcomes that this command itself tells apart; the others are those of [pump.OutcomeOf].
 const (
 	outcomeDone    = "done"
@@ -216,7 +204,7 @@ func (f *checkFlags) each(
 		if errors.Is(err, io.EOF) {
 			return sum, nil
 		}
-		c := checked{Line: n, Outcome: outcomeBadLine}
+		c := taskline.Checked{Line: n, Outcome: outcomeBadLine}
 		if _, bad := errors.AsType[*source.BadInput](err); bad {
 			c.Error = err.Error()
 		} else if err != nil {
@@ -263,7 +251,7 @@ func (f *checkFlags) taskOf(r source.Record, n int) *pump.Task {
 	}
 }
 
-func try(ctx context.Context, w handlers.Worker, t *pump.Task) (c checked) {
+func try(ctx context.Context, w handlers.Worker, t *pump.Task) (c taskline.Checked) {
 	result, err := w.Work(ctx, t)
 	outcome, after := pump.OutcomeOf(err)
 	c.Outcome, c.Result = string(outcome), result
@@ -276,7 +264,7 @@ func try(ctx context.Context, w handlers.Worker, t *pump.Task) (c checked) {
 	return c
 }
 
-func (f *checkFlags) print(out io.Writer, c *checked) error {
+func (f *checkFlags) print(out io.Writer, c *taskline.Checked) error {
 	if f.json {
 		return cli.PlainJSON(out, c)
 	}

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/queuepump/queuepump/internal/cli"
+	"github.com/queuepump/queuepump/internal/taskline"
 )
 
 // checking runs `processor check` and gives what it prints.
@@ -38,7 +39,7 @@ func checkingFile(t *testing.T, name, input string, args ...string) (string, err
 func outcomes(t *testing.T, text string) (lines []string) {
 	t.Helper()
 	for line := range strings.Lines(text) {
-		var c checked
+		var c taskline.Checked
 		if err := json.Unmarshal([]byte(line), &c); err != nil {
 			t.Fatalf("%q: %v", line, err)
 		}

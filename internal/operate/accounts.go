@@ -33,6 +33,12 @@ never changes; for another one make a new workload beside this one, under anothe
 	return cli.Group(cmd, accountsList(), accountsAdd(), accountsDrain(), accountsRemove())
 }
 
+// AccountList is what `accounts list` prints with --json.
+type AccountList struct {
+	Workload string         `json:"workload"`
+	Accounts []accounts.Use `json:"accounts"`
+}
+
 func accountsList() *cobra.Command {
 	var o operation
 	cmd := &cobra.Command{
@@ -47,10 +53,7 @@ func accountsList() *cobra.Command {
 				return err
 			}
 			if o.json {
-				return errors.Join(printJSON(cmd.OutOrStdout(), struct {
-					Workload string         `json:"workload"`
-					Accounts []accounts.Use `json:"accounts"`
-				}{o.cfg.Workload, uses}), err)
+				return errors.Join(printJSON(cmd.OutOrStdout(), AccountList{o.cfg.Workload, uses}), err)
 			}
 			printAccounts(cmd.OutOrStdout(), uses)
 			return err

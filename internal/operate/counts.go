@@ -94,8 +94,8 @@ func (f *countsFlags) show(cmd *cobra.Command) error {
 	return out.Flush()
 }
 
-// keyLine is a line of --json.
-type keyLine struct {
+// KeyLine is a line of `counts --json`.
+type KeyLine struct {
 	Key       *string     `json:"key,omitempty"`
 	KeyBase64 []byte      `json:"keyBase64,omitempty"`
 	Count     uint64      `json:"count"`
@@ -106,7 +106,7 @@ type keyLine struct {
 // million keys need not be looked at before the first is printed.
 func (f *countsFlags) line(w io.Writer, first bool, k handlers.KeyCount) error {
 	if f.json {
-		line := keyLine{Count: k.Count, Sum: k.Sum}
+		line := KeyLine{Count: k.Count, Sum: k.Sum}
 		if utf8.ValidString(k.Key) {
 			line.Key = &k.Key
 		} else {

@@ -131,8 +131,8 @@ func waiting(n int) string {
 	return humanize.Comma(int64(n)) + " processes wait"
 }
 
-// gateStatuses is the list of the workload's gates.
-type gateStatuses struct {
+// GateList is what `gate list` prints with --json.
+type GateList struct {
 	Workload string         `json:"workload"`
 	Gates    []gates.Status `json:"gates"`
 }
@@ -140,10 +140,10 @@ type gateStatuses struct {
 func gateList() *cobra.Command {
 	return callCommand("list", "List the gates of the workload", "",
 		`  distributor gate list --config pump.yaml`, cli.NoArguments(nil),
-		func(cmd *cobra.Command, cfg pump.Config, _ []string) (gateStatuses, error) {
+		func(cmd *cobra.Command, cfg pump.Config, _ []string) (GateList, error) {
 			list, err := gates.List(cmd.Context(), cfg)
-			return gateStatuses{cfg.Workload, list}, err
-		}, func(s gateStatuses) string {
+			return GateList{cfg.Workload, list}, err
+		}, func(s GateList) string {
 			if len(s.Gates) == 0 {
 				return "no gate was ever opened or closed, and no process waits at one"
 			}
@@ -157,8 +157,8 @@ func gateList() *cobra.Command {
 		})
 }
 
-// gateRemoved is the result of removing a gate.
-type gateRemoved struct {
+// GateRemoved is what `gate remove` prints with --json.
+type GateRemoved struct {
 	Gate    string `json:"gate"`
 	Removed bool   `json:"removed"`
 }
@@ -169,13 +169,13 @@ func gateRemove() *cobra.Command {
 		`Remove a gate from the list. It is then as a gate that was never opened: processors that
 are started with `+"`--gate NAME`"+` wait at it. A gate that processes wait at is not removed.`,
 		`  distributor gate remove morning --config pump.yaml`,
-		func(cmd *cobra.Command, cfg pump.Config, name string) (gateRemoved, error) {
+		func(cmd *cobra.Command, cfg pump.Config, name string) (GateRemoved, error) {
 			removed, err := gates.Remove(cmd.Context(), cfg, name)
 			if errors.Is(err, gates.ErrWaiting) {
 				err = fmt.Errorf("%w; open it with \"distributor gate open %s\" or stop them first", err, name)
 			}
-			return gateRemoved{name, removed}, err
-		}, func(c gateRemoved) string {
+			return GateRemoved{name, removed}, err
+		}, func(c GateRemoved) string {
 			if !c.Removed {
 				return "there is no gate " + plain(c.Gate)
 			}

@@ -34,6 +34,12 @@ type pageFlags struct {
 	console cli.ConsoleFlags
 }
 
+// PageAddress is what `page` prints with --json.
+type PageAddress struct {
+	Workload string `json:"workload"`
+	URL      string `json:"url"`
+}
+
 func pageCommand() *cobra.Command {
 	var f pageFlags
 	cmd := &cobra.Command{
@@ -106,10 +112,7 @@ func (f *pageFlags) serve(cmd *cobra.Command) error {
 	})
 	url := "http://" + port.Address() + admin.Path
 	if f.json {
-		err = printJSON(cmd.OutOrStdout(), struct {
-			Workload string `json:"workload"`
-			URL      string `json:"url"`
-		}{file.Config.Workload, url})
+		err = printJSON(cmd.OutOrStdout(), PageAddress{file.Config.Workload, url})
 	} else {
 		_, err = fmt.Fprintln(cmd.OutOrStdout(), url)
 	}

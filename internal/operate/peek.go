@@ -110,14 +110,16 @@ func (f *peekFlags) show(cmd *cobra.Command) error {
 	}
 	out := bufio.NewWriter(cmd.OutOrStdout())
 	var printing error
-	raw := 0
+	raw := &apart{w: out}
 	ctx := cmd.Context()
 	sum, err := quarantine.Peek(ctx, file.Config, filter, func(q *quarantine.PeekedQueue) bool {
 		switch {
 		case f.json:
 			printing = cli.PlainJSON(out, shownQueue(q))
 		case f.raw:
-			raw, printing = writeRaw(out, q, raw)
+			for _, m := range q.Shown {
+				printing = raw.write(m.Text)
+			}
 		default:
 			f.print(out, q, time.Now())
 		}
@@ -147,17 +149,6 @@ func printSum(w io.Writer, s quarantine.PeekedSum) {
 	fmt.Fprintf(w, "%s: %s, %s seen, %s not seen; %s shown\n", cli.Plural(int64(s.Queues), "queue"),
 		cli.Plural(s.Messages, "message"), humanize.Comma(int64(s.Seen)), humanize.Comma(s.Unseen),
 		humanize.Comma(int64(s.Matching)))
-}
-
-// writeRaw writes the foreign texts of a queue, after so many others.
-func writeRaw(w io.Writer, q *quarantine.PeekedQueue, before int) (after int, err error) {
-	after = before
-	for _, m := range q.Shown {
-		if after, err = writeApart(w, m.Text, after); err != nil {
-			break
-		}
-	}
-	return after, err
 }
 
 // print prints a queue for people, unless it has nothing to show.
@@ -237,24 +228,25 @@ func encoded(m *quarantine.Peeked) string {
 	return " (the message is an encoding of it)"
 }
 
-// queueLine and peekedLine are what --json prints.
-type queueLine struct {
+// QueueLine is a line of `peek --json`.
+type QueueLine struct {
 	*quarantine.PeekedQueue
-	Shown []peekedLine `json:"shown"`
+	Shown []PeekedLine `json:"shown"`
 }
 
-type peekedLine struct {
+// PeekedLine is a message of a [QueueLine].
+type PeekedLine struct {
 	*quarantine.Peeked
-	Contents []taskLine `json:"contents"`
+	Contents []TaskLine `json:"contents"`
 	// Text is the text of a foreign message, or of a message that cannot be unpacked.
 	Text       *string `json:"text,omitempty"`
 	TextBase64 []byte  `json:"textBase64,omitempty"`
 }
 
-func shownQueue(q *quarantine.PeekedQueue) queueLine {
-	line := queueLine{PeekedQueue: q, Shown: []peekedLine{}}
+func shownQueue(q *quarantine.PeekedQueue) QueueLine {
+	line := QueueLine{PeekedQueue: q, Shown: []PeekedLine{}}
 	for _, m := range q.Shown {
-		ml := peekedLine{Peeked: m, Contents: []taskLine{}}
+		ml := PeekedLine{Peeked: m, Contents: []TaskLine{}}
 		if m.Foreign || m.Problem != "" {
 			ml.Text, ml.TextBase64 = texts(m.Text)
 		}

@@ -68,14 +68,19 @@ func (s *showing) show(cmd *cobra.Command) error {
 		return err
 	}
 	out := bufio.NewWriter(cmd.OutOrStdout())
-	n, bodies := 0, 0
+	n, bodies := 0, &apart{w: out}
 	var printing error
 	err = q.List(cmd.Context(), f, func(m *quarantine.Message) bool {
 		n++
 		tasks, e := m.Open()
 		switch {
 		case s.body:
-			bodies, printing = writeBodies(out, m, tasks, e, bodies)
+			if e != nil {
+				tasks = []quarantine.Task{{Body: m.Text()}}
+			}
+			for _, t := range tasks {
+				printing = bodies.write(t.Body)
+			}
 		case s.json:
 			printing = printJSON(out, shownMessage(m, tasks))
 		default:
@@ -98,21 +103,6 @@ func (s *showing) show(cmd *cobra.Command) error {
 		fmt.Fprintf(out, "\nthe first %s; --limit says how many\n", cli.Plural(int64(n), "message"))
 	}
 	return errors.Join(printing, out.Flush(), err)
-}
-
-func writeBodies(
-	w io.Writer, m *quarantine.Message, tasks []quarantine.Task, open error, before int,
-) (after int, err error) {
-	if open != nil {
-		tasks = []quarantine.Task{{Body: m.Text()}}
-	}
-	after = before
-	for _, t := range tasks {
-		if after, err = writeApart(w, t.Body, after); err != nil {
-			break
-		}
-	}
-	return after, err
 }
 
 // one prints a message for people.
@@ -164,16 +154,16 @@ func times(n uint32) string {
 	return humanize.Comma(int64(n)) + " times"
 }
 
-// messageLine is a message of --json, with its tasks.
-type messageLine struct {
+// MessageLine is a line of `quarantine show --json`: a message with its tasks.
+type MessageLine struct {
 	*quarantine.Message
-	Contents []taskLine `json:"contents,omitempty"`
+	Contents []TaskLine `json:"contents,omitempty"`
 	// Text is the message as it is, if it cannot be unpacked.
 	Text []byte `json:"text,omitempty"`
 }
 
-func shownMessage(m *quarantine.Message, tasks []quarantine.Task) messageLine {
-	line := messageLine{Message: m}
+func shownMessage(m *quarantine.Message, tasks []quarantine.Task) MessageLine {
+	line := MessageLine{Message: m}
 	if tasks == nil {
 		line.Text = m.Text()
 	}

@@ -55,12 +55,15 @@ func runsList() *cobra.Command {
 	return cmd
 }
 
+// RunList is what `runs list` prints with --json.
+type RunList struct {
+	Workload string      `json:"workload"`
+	Runs     []runs.Info `json:"runs"`
+}
+
 func printRuns(out io.Writer, o *operation, list []runs.Info) error {
 	if o.json {
-		return printJSON(out, struct {
-			Workload string      `json:"workload"`
-			Runs     []runs.Info `json:"runs"`
-		}{o.cfg.Workload, list})
+		return printJSON(out, RunList{o.cfg.Workload, list})
 	}
 	if len(list) == 0 {
 		_, err := fmt.Fprintln(out, "there is no such run")

@@ -1,8 +1,8 @@
 package operate
 
 import (
+	"bufio"
 	"fmt"
-	"io"
 	"strconv"
 	"unicode/utf8"
 
@@ -25,8 +25,8 @@ func quoted(b []byte) string {
 		cli.Bytes(int64(len(b)-end)))
 }
 
-// taskLine is a task in what --json prints: texts as texts, other bytes in base64.
-type taskLine struct {
+// TaskLine is a task of a [PeekedLine] or a [MessageLine]: texts as texts, other bytes in base64.
+type TaskLine struct {
 	N          uint64  `json:"n"`
 	Key        *string `json:"key,omitempty"`
 	KeyBase64  []byte  `json:"keyBase64,omitempty"`
@@ -36,8 +36,8 @@ type taskLine struct {
 	BodyBase64 []byte  `json:"bodyBase64,omitempty"`
 }
 
-func shownTask(n uint64, id, foreign string, key, body []byte) taskLine {
-	line := taskLine{N: n, ID: id, Foreign: foreign}
+func shownTask(n uint64, id, foreign string, key, body []byte) TaskLine {
+	line := TaskLine{N: n, ID: id, Foreign: foreign}
 	line.Key, line.KeyBase64 = texts(key)
 	line.Body, line.BodyBase64 = texts(body)
 	return line
@@ -50,14 +50,17 @@ func texts(b []byte) (text *string, binary []byte) {
 	return nil, b
 }
 
-// writeApart writes a text as it is, with a line end between it and the last one, and gives the new
-// number of texts.
-func writeApart(w io.Writer, text []byte, before int) (after int, err error) {
-	if before > 0 {
-		if _, err := io.WriteString(w, "\n"); err != nil {
-			return before, err
-		}
+// apart writes texts as they are, with a line end between two of them.
+type apart struct {
+	w    *bufio.Writer // it keeps the first error for each later call
+	some bool
+}
+
+func (a *apart) write(text []byte) error {
+	if a.some {
+		_ = a.w.WriteByte('\n')
 	}
-	_, err = w.Write(text)
-	return before + 1, err
+	a.some = true
+	_, err := a.w.Write(text)
+	return err
 }

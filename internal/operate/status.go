@@ -159,6 +159,12 @@ func (f *statusFlags) watching(ctx context.Context, out io.Writer) error {
 	}
 }
 
+// Status is what `status` prints with --json.
+type Status struct {
+	Headline admin.Headline `json:"headline"`
+	*status.Status
+}
+
 // redraw writes over the last screen on a terminal, and below it elsewhere. The error is that of
 // reading the status.
 func (f *statusFlags) redraw(out io.Writer, s *status.Status, of error) error {
@@ -185,10 +191,7 @@ func (f *statusFlags) redraw(out io.Writer, s *status.Status, of error) error {
 func (f *statusFlags) print(out io.Writer, s *status.Status, of error) error {
 	headline := admin.HeadlineOf(s, of)
 	if f.json {
-		return printJSON(out, struct {
-			Headline admin.Headline `json:"headline"`
-			*status.Status
-		}{headline, s})
+		return printJSON(out, Status{headline, s})
 	}
 	c := screen{width: 80, rows: 20, zone: time.Local, whole: true}
 	if width, height, terminal := size(os.Stdout); terminal {

@@ -1,5 +1,5 @@
-// Package taskline has the JSON lines about tasks: of --out, of results in blobs, and what a child
-// reads of a task.
+// Package taskline has the JSON lines about tasks: of --out, of results in blobs, of processor
+// check, and what a child reads of a task.
 package taskline
 
 import (
@@ -12,6 +12,18 @@ import (
 	"github.com/queuepump/queuepump/internal/jsonline"
 	"github.com/queuepump/queuepump/pump"
 )
+
+// Checked is what `processor check` prints of one line with --json.
+type Checked struct {
+	Line    int     `json:"line"`
+	Outcome string  `json:"outcome"`
+	Seconds float64 `json:"seconds"`
+	// RetrySeconds is the time until the task asks to be tried again, or for which its service says
+	// "not now"; null without either.
+	RetrySeconds *float64        `json:"retrySeconds"`
+	Error        string          `json:"error"`
+	Result       json.RawMessage `json:"result"`
+}
 
 // AppendResult appends the line of a task that a worker did: its identity, its result, which is
 // JSON or empty, its attempt and a line end.

@@ -22,6 +22,9 @@ func (w *world) operate(into any, args ...string) {
 	w.t.Helper()
 	p := start(w.t, "distributor", append(args, "--config", w.config, "--json")...)
 	p.succeeds()
+	var printed any
+	p.summary(&printed)
+	requirePrinted(w.t, "distributor "+strings.Join(args, " "), printed)
 	p.summary(into)
 }
 

@@ -1,18 +1,24 @@
 package processtest
 
 import (
+	"cmp"
 	"encoding"
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/admin"
 	"github.com/queuepump/queuepump/internal/capacity"
+	"github.com/queuepump/queuepump/internal/operate"
+	"github.com/queuepump/queuepump/internal/taskline"
+	"github.com/queuepump/queuepump/loadtest/report"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/accounts"
 	"github.com/queuepump/queuepump/pump/distributor"
@@ -21,61 +27,82 @@ import (
 	"github.com/queuepump/queuepump/pump/processor"
 	"github.com/queuepump/queuepump/pump/quarantine"
 	"github.com/queuepump/queuepump/pump/runs"
-	"github.com/queuepump/queuepump/pump/status"
 	"github.com/queuepump/queuepump/pump/workloads"
 )
 
 const outputSchema = "../../../docs/output.schema.json"
 
 // printed is what commands print with --json; a line each where there are several, and one of two
-// where both stand here.
+// where both stand here. Commands of the processor that are not here are the distributor's.
 var printed = map[string]any{
-	"distributor accounts list": struct {
-		Workload string         `json:"workload"`
-		Accounts []accounts.Use `json:"accounts"`
-	}{},
-	"distributor accounts drain": accounts.Change{},
-	"distributor counts": struct {
-		Key       string      `json:"key,omitempty"`
-		KeyBase64 []byte      `json:"keyBase64,omitempty"`
-		Count     uint64      `json:"count"`
-		Sum       json.Number `json:"sum,omitempty"`
-	}{},
-	"distributor doctor": doctor.Report{},
-	"distributor gate":   gates.Change{},
-	"distributor gate list": struct {
-		Workload string         `json:"workload"`
-		Gates    []gates.Status `json:"gates"`
-	}{},
-	"distributor ids next": struct {
-		Name  string `json:"name"`
-		First string `json:"first"`
-		Last  string `json:"last"`
-	}{},
-	"distributor plan":            capacity.Plan{},
-	"distributor quarantine":      quarantine.Outcome{},
-	"distributor quarantine list": quarantine.Message{},
-	"distributor results":         runs.ResultsRead{},
-	"distributor run":             distributor.Summary{},
-	"distributor runs list": struct {
-		Workload string      `json:"workload"`
-		Runs     []runs.Info `json:"runs"`
-	}{},
-	"distributor runs show":   runs.Info{},
-	"distributor runs wait":   pump.Completion{},
-	"distributor runs repair": distributor.RepairSummary{},
-	"distributor status": struct {
-		Headline admin.Headline `json:"headline"`
-		*status.Status
-	}{},
-	"distributor workload":        []any{workloads.PauseChange{}, workloads.PartChange{}},
-	"distributor workload delete": workloads.Deletion{},
-	"distributor workload log":    []workloads.LogEntry{},
-	"distributor workload set":    workloads.SettingsChange{},
-	"distributor workload show":   workloads.Info{},
-	"processor /state":            processor.State{},
-	"processor run":               processor.Summary{},
+	"distributor accounts add":       accounts.Change{},
+	"distributor accounts drain":     accounts.Change{},
+	"distributor accounts list":      operate.AccountList{},
+	"distributor accounts remove":    accounts.Change{},
+	"distributor counts":             operate.KeyLine{},
+	"distributor doctor":             doctor.Report{},
+	"distributor gate close":         gates.Change{},
+	"distributor gate list":          operate.GateList{},
+	"distributor gate open":          gates.Change{},
+	"distributor gate remove":        operate.GateRemoved{},
+	"distributor ids next":           operate.Numbers{},
+	"distributor page":               operate.PageAddress{},
+	"distributor peek":               operate.QueueLine{},
+	"distributor plan":               capacity.Plan{},
+	"distributor quarantine drop":    quarantine.Outcome{},
+	"distributor quarantine list":    quarantine.Message{},
+	"distributor quarantine redrive": quarantine.Outcome{},
+	"distributor quarantine show":    operate.MessageLine{},
+	"distributor results":            runs.ResultsRead{},
+	"distributor run":                distributor.Summary{},
+	"distributor runs end":           runs.Info{},
+	"distributor runs list":          operate.RunList{},
+	"distributor runs repair":        distributor.RepairSummary{},
+	"distributor runs show":          runs.Info{},
+	"distributor runs wait":          pump.Completion{},
+	"distributor status":             operate.Status{},
+	"distributor workload delete":    workloads.Deletion{},
+	"distributor workload log":       []workloads.LogEntry{},
+	"distributor workload pause":     []any{workloads.PauseChange{}, workloads.PartChange{}},
+	"distributor workload resume":    []any{workloads.PauseChange{}, workloads.PartChange{}},
+	"distributor workload set":       workloads.SettingsChange{},
+	"distributor workload show":      workloads.Info{},
+	"loadtest report":                []any{report.Result{}, report.Comparison{}},
+	"loadtest run":                   report.Result{},
+	"processor /state":               processor.State{},
+	"processor check":                taskline.Checked{},
+	"processor run":                  processor.Summary{},
 }
+
+var (
+	jsonFlag     = regexp.MustCompile(`(?m)^ +--json\b`)
+	helpCommands = regexp.MustCompile(`(?m)^  ([a-z][\w-]*) +\S`)
+)
+
+// commandsWithJSON are the commands that have --json, by the help of the binaries.
+func commandsWithJSON(t *testing.T) (found []string) {
+	t.Helper()
+	todo := []string{"distributor", "loadtest", "processor"}
+	for ; len(todo) > 0; todo = todo[1:] {
+		words := append(strings.Fields(todo[0]), "--help-all")
+		help, err := exec.Command(filepath.Join(bin, words[0]), words[1:]...).Output()
+		must(t, err)
+		use, flags, _ := strings.Cut(string(help), "\nFlags:\n")
+		if jsonFlag.MatchString(flags) {
+			found = append(found, todo[0])
+		}
+		_, list, _ := strings.Cut(use, " [command]\n")
+		for _, m := range helpCommands.FindAllStringSubmatch(list, -1) {
+			if m[1] != "help" {
+				todo = append(todo, todo[0]+" "+m[1])
+			}
+		}
+	}
+	return found
+}
+
+// twin is the distributor's command that the processor has, too.
+func twin(command string) string { return strings.Replace(command, "processor ", "distributor ", 1) }
 
 type schema = map[string]any
 
@@ -90,6 +117,8 @@ func (d schemas) of(t reflect.Type) schema {
 		return schema{"type": "string", "format": "date-time"}
 	case t == reflect.TypeFor[json.Number]():
 		return schema{"type": "number"}
+	case t == reflect.TypeFor[json.RawMessage]():
+		return schema{}
 	case t == reflect.TypeFor[[]byte]():
 		return schema{"type": []any{"string", "null"}, "contentEncoding": "base64"}
 	case t.Kind() != reflect.Pointer && t.Implements(reflect.TypeFor[encoding.TextMarshaler]()):
@@ -144,21 +173,33 @@ func (d schemas) fields(t reflect.Type, s schema) {
 			name = f.Name
 		}
 		s["properties"].(schema)[name] = d.of(f.Type)
-		if !strings.Contains(how, "omit") {
-			s["required"] = append(s["required"].([]any), name)
+		required := s["required"].([]any)
+		if !strings.Contains(how, "omit") && !slices.Contains(required, any(name)) { // of what is embedded
+			s["required"] = append(required, name)
 		}
 	}
 }
 
-// TestTheSchemaOfOutputsIsAsWritten keeps docs/output.schema.json as the types of what is printed.
+// TestTheSchemaOfOutputsIsAsWritten keeps docs/output.schema.json as the types of what is printed,
+// with each command that has --json.
 func TestTheSchemaOfOutputsIsAsWritten(t *testing.T) {
 	all := schemas{}
-	for what, of := range printed {
-		if two, is := of.([]any); is {
+	commands := append(commandsWithJSON(t), "processor /state")
+	for _, what := range commands {
+		of := cmp.Or(printed[what], printed[twin(what)])
+		switch two, is := of.([]any); {
+		case is:
 			all[what] = schema{"anyOf": []any{all.of(reflect.TypeOf(two[0])), all.of(reflect.TypeOf(two[1]))}}
-			continue
+		case of == nil:
+			t.Errorf("%s has --json, and nothing here says what it prints", what)
+		default:
+			all[what] = all.of(reflect.TypeOf(of))
 		}
-		all[what] = all.of(reflect.TypeOf(of))
+	}
+	for what := range printed {
+		if !slices.Contains(commands, what) {
+			t.Errorf("%s is not a command with --json", what)
+		}
 	}
 	text, err := json.MarshalIndent(schema{
 		"$schema": "http://json-schema.org/draft-07/schema#", "title": "what queuepump prints with --json, by command",
@@ -184,25 +225,32 @@ func TestTheSchemaOfOutputsIsAsWritten(t *testing.T) {
 	}
 }
 
-// requirePrinted checks what a command printed against the schema of the longest name that it begins
-// with.
-func requirePrinted(t *testing.T, what string, v any) {
+// definitions are those of the schema, by command and by type.
+func definitions(t *testing.T) schemas {
 	t.Helper()
 	var all struct{ Definitions schemas }
 	must(t, json.Unmarshal([]byte(readText(t, outputSchema)), &all))
-	best := ""
-	for name := range all.Definitions {
+	return all.Definitions
+}
+
+// requirePrinted checks what a command printed against its schema, which is that of the longest name
+// that the command line begins with. It gives this name.
+func requirePrinted(t *testing.T, what string, v any) (command string) {
+	t.Helper()
+	all, best := definitions(t), ""
+	for name := range all {
 		if len(name) > len(best) && strings.HasPrefix(what+" ", name+" ") {
 			best = name
 		}
 	}
 	if best == "" {
 		t.Errorf("%s has no schema of what %q prints", outputSchema, what)
-		return
+		return ""
 	}
-	for _, problem := range all.Definitions.unlike(all.Definitions[best], "", v) {
+	for _, problem := range all.unlike(all[best], "", v) {
 		t.Errorf("%s: %s", what, problem)
 	}
+	return best
 }
 
 // unlike says how a value differs from a schema: in a type, a key that is missing, or one more.
