@@ -117,8 +117,8 @@ func TestTextShowsNoControlCharactersAndExplainsEveryFigure(t *testing.T) {
 		}
 	}
 	for _, l := range legend {
-		if !strings.Contains(text, l.name) {
-			t.Errorf("the column %s is not explained", l.name)
+		if !strings.Contains(text, l.Name) {
+			t.Errorf("the column %s is not explained", l.Name)
 		}
 	}
 }
@@ -127,17 +127,17 @@ func TestEveryColumnIsExplainedOrSpeaksForItself(t *testing.T) {
 	r := sample("soak", 1)
 	var explained strings.Builder
 	for _, l := range legend {
-		explained.WriteString(l.name + ", ")
+		explained.WriteString(l.Name + ", ")
 	}
 	plainWords := []string{"phase", "group", "account", "accounts", "queues", "processors", "from", "to", "limit/s", "sent", "handled", "put", "taken", "requests", "failed", "first due", "last begun", "tasks begun"}
 	for _, tb := range []table{r.phaseRows(), r.latencyRows(), r.groupRows(), r.accountRows()} {
-		for i, h := range tb.header {
+		for i, h := range tb.Header {
 			if !strings.Contains(explained.String(), h) && !slices.Contains(plainWords, h) {
 				t.Errorf("the column %s is not explained", h)
 			}
-			for _, row := range tb.rows {
-				if len(row) != len(tb.header) {
-					t.Errorf("under %s, column %d: %d cells under %d names", h, i, len(row), len(tb.header))
+			for _, row := range tb.Rows {
+				if len(row) != len(tb.Header) {
+					t.Errorf("under %s, column %d: %d cells under %d names", h, i, len(row), len(tb.Header))
 				}
 			}
 		}
