@@ -65,7 +65,7 @@ func TestAPortThatIsOffDoesNothing(t *testing.T) {
 		t.Fatalf("%v, %v", s, err)
 	}
 	s.ShowProcessor(nil)
-	s.ShowDistributor(nil)
+	s.ShowDistributor(nil, nil)
 	s.Close()
 	if s.Address() != "" || s.Hooks(hooksOfNobody).Request != nil {
 		t.Error("a port that is off has an address or hooks")

@@ -117,7 +117,10 @@ func (f *peekFlags) show(cmd *cobra.Command) error {
 		case f.json:
 			printing = cli.PlainJSON(out, shownQueue(q))
 		case f.raw:
-			raw, printing = writeRaw(out, q, raw)
+			for _, m := range q.Shown {
+				printing = writeApart(out, m.Text, raw == 0)
+				raw++
+			}
 		default:
 			f.print(out, q, time.Now())
 		}
@@ -147,17 +150,6 @@ func printSum(w io.Writer, s quarantine.PeekedSum) {
 	fmt.Fprintf(w, "%s: %s, %s seen, %s not seen; %s shown\n", cli.Plural(int64(s.Queues), "queue"),
 		cli.Plural(s.Messages, "message"), humanize.Comma(int64(s.Seen)), humanize.Comma(s.Unseen),
 		humanize.Comma(int64(s.Matching)))
-}
-
-// writeRaw writes the foreign texts of a queue, after so many others.
-func writeRaw(w io.Writer, q *quarantine.PeekedQueue, before int) (after int, err error) {
-	after = before
-	for _, m := range q.Shown {
-		if after, err = writeApart(w, m.Text, after); err != nil {
-			break
-		}
-	}
-	return after, err
 }
 
 // print prints a queue for people, unless it has nothing to show.

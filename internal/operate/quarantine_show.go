@@ -44,7 +44,7 @@ cannot be unpacked it writes the message. --json has bodies whole as well.
 			return s.show(cmd)
 		}),
 	}
-	s.flags(cmd, 10)
+	s.addFlags(cmd, 10)
 	cmd.Flags().IntVar(&s.tasks, "tasks", 20, "show at most `N` tasks of each message; 0 is all")
 	cmd.Flags().BoolVar(&s.body, "body", false,
 		"write the bodies of the tasks as they are, and nothing else")
@@ -63,7 +63,7 @@ func (s *showing) show(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	q, console, err := s.open(cmd)
+	q, err := s.open(cmd)
 	if err != nil {
 		return err
 	}
@@ -75,7 +75,13 @@ func (s *showing) show(cmd *cobra.Command) error {
 		tasks, e := m.Open()
 		switch {
 		case s.body:
-			bodies, printing = writeBodies(out, m, tasks, e, bodies)
+			if e != nil {
+				tasks = []quarantine.Task{{Body: m.Text()}}
+			}
+			for _, t := range tasks {
+				printing = writeApart(out, t.Body, bodies == 0)
+				bodies++
+			}
 		case s.json:
 			printing = printJSON(out, shownMessage(m, tasks))
 		default:
@@ -86,7 +92,7 @@ func (s *showing) show(cmd *cobra.Command) error {
 		}
 		return printing == nil
 	})
-	console.Done()
+	s.console.Done()
 	if n == 0 && err == nil && !s.body && !s.json {
 		fmt.Fprintln(out, "nothing in quarantine matches")
 	}
@@ -98,21 +104,6 @@ func (s *showing) show(cmd *cobra.Command) error {
 		fmt.Fprintf(out, "\nthe first %s; --limit says how many\n", cli.Plural(int64(n), "message"))
 	}
 	return errors.Join(printing, out.Flush(), err)
-}
-
-func writeBodies(
-	w io.Writer, m *quarantine.Message, tasks []quarantine.Task, open error, before int,
-) (after int, err error) {
-	if open != nil {
-		tasks = []quarantine.Task{{Body: m.Text()}}
-	}
-	after = before
-	for _, t := range tasks {
-		if after, err = writeApart(w, t.Body, after); err != nil {
-			break
-		}
-	}
-	return after, err
 }
 
 // one prints a message for people.

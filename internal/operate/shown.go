@@ -1,8 +1,8 @@
 package operate
 
 import (
+	"bufio"
 	"fmt"
-	"io"
 	"strconv"
 	"unicode/utf8"
 
@@ -50,14 +50,11 @@ func texts(b []byte) (text *string, binary []byte) {
 	return nil, b
 }
 
-// writeApart writes a text as it is, with a line end between it and the last one, and gives the new
-// number of texts.
-func writeApart(w io.Writer, text []byte, before int) (after int, err error) {
-	if before > 0 {
-		if _, err := io.WriteString(w, "\n"); err != nil {
-			return before, err
-		}
+// writeApart writes a text as it is, with a line end between it and the one before.
+func writeApart(w *bufio.Writer, text []byte, first bool) error {
+	if !first {
+		_ = w.WriteByte('\n') // w keeps the error
 	}
-	_, err = w.Write(text)
-	return before + 1, err
+	_, err := w.Write(text)
+	return err
 }
