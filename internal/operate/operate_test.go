@@ -302,9 +302,7 @@ func TestWhoWasToldIsSaid(t *testing.T) {
 		{gates.Change{Gate: "g", Open: true, Waiting: 1200, Nudged: 1200}, "gate g is open; 1,200 processes wait at it, and were told"},
 		{gates.Change{Gate: "g", Open: true, Waiting: 3, Nudged: 1}, "gate g is open; 3 processes wait at it, 1 of them could be told, the others look within 2.5 s"},
 	} {
-		if got := gateText(tt.change); got != tt.want {
-			t.Errorf("%+v: %s", tt.change, got)
-		}
+		proof.Same(t, gateText(tt.change), tt.want, tt.change)
 	}
 	for _, tt := range []struct {
 		nudged, members int

@@ -242,18 +242,12 @@ func TestManyAccountsAreThreeLines(t *testing.T) {
 
 func TestNumbersAreWrittenToBeRead(t *testing.T) {
 	for v, want := range map[float64]string{0: "0", 1: "1", 12.345: "12.3", 1234567: "1,234,567", 0.01234: "0.0123", 123.6: "124", -5: "-5", 999.7: "1,000"} {
-		if got := number(v); got != want {
-			t.Errorf("%v: %q, want %q", v, got, want)
-		}
+		proof.Same(t, number(v), want, v)
 	}
 	for v, want := range map[float64]string{0: "0.0 %", 0.5: "50.0 %", 0.0123: "1.2 %", 0.00005: "0.005 %", 1: "100.0 %"} {
-		if got := percent(v); got != want {
-			t.Errorf("%v: %q, want %q", v, got, want)
-		}
+		proof.Same(t, percent(v), want, v)
 	}
 	for v, want := range map[float64]string{0: "0", 0.0000015: "1.5 µs", 0.25: "250 ms", 3: "3 s", 3600: "1h0m0s"} {
-		if got := duration(v); got != want {
-			t.Errorf("%v: %q, want %q", v, got, want)
-		}
+		proof.Same(t, duration(v), want, v)
 	}
 }
