@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 var (
@@ -116,9 +118,7 @@ func coreList(status string) (list []string) {
 func TestTheCoresOfAProcessAreThoseThatItMayUse(t *testing.T) {
 	for text, want := range map[string]string{"0-1": "0 1", "2-3,8": "2 3 8", "5": "5", "": "", "x-2": ""} {
 		status := "Name:\tx\nCpus_allowed_list:\t" + text + "\nMems_allowed_list:\t0-3\n"
-		if got := strings.Join(coreList(status), " "); got != want {
-			t.Errorf("%q: %q", text, got)
-		}
+		proof.Same(t, strings.Join(coreList(status), " "), want, text)
 	}
 }
 

@@ -13,6 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 // drawHeader draws any header that can be written, with at least one task.
@@ -166,9 +168,7 @@ func TestADamagedSignatureIsNoForeignTask(t *testing.T) {
 		damaged := bytes.Clone(text)
 		damaged[i] ^= 1
 		_, err := ReadHeader(damaged)
-		if !errors.Is(err, ErrCorrupt) {
-			t.Errorf("character %d changed: %v", i, err)
-		}
+		proof.Is(t, err, ErrCorrupt, i, "character changed")
 		if signature[i] != 0 {
 			fixed++
 		}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -170,13 +171,8 @@ func (f *runFlags) check(cmd *cobra.Command, name string) error {
 		}
 	}
 	// In the options zero stands for the default, on the command line it is a value.
-	f.options.Pack, f.options.WarmUp, f.options.Delivery = f.pack, f.warmUp, pump.Delivery(f.delivery)
-	if f.pack == 0 {
-		f.options.Pack = -1
-	}
-	if f.warmUp == 0 {
-		f.options.WarmUp = -1
-	}
+	f.options.Pack, f.options.WarmUp = cmp.Or(f.pack, -1), cmp.Or(f.warmUp, -1)
+	f.options.Delivery = pump.Delivery(f.delivery)
 	return usage(f.simulate.Check())
 }
 
@@ -219,8 +215,8 @@ func (f *runFlags) run(cmd *cobra.Command, name string) error {
 	} else {
 		err = errors.Join(err, r.Text(cmd.OutOrStdout()))
 		if saveErr == nil {
-			fmt.Fprintf(cmd.OutOrStdout(), "the report is in %s; as a page with plots: %s\n",
-				saved, plotted(saved))
+			fmt.Fprintf(cmd.OutOrStdout(), "the report is in %s; as a page with plots: "+
+				"loadtest report --html %s\n", saved, cli.Join(saved))
 		}
 	}
 	return f.explain(ctx, errors.Join(err, saveErr), w.file)
@@ -245,9 +241,6 @@ func (f *runFlags) explain(ctx context.Context, err error, file *configfile.File
 	}
 	return err
 }
-
-// plotted is the command that writes a saved report as a page with plots.
-func plotted(saved string) string { return "loadtest report --html " + cli.Join(saved) }
 
 // save writes the report under a name that no earlier one has: two may begin in the same second.
 func (f *runFlags) save(r *report.Result) (path string, err error) {

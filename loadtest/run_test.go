@@ -251,9 +251,7 @@ func TestThePumpIsToldWhatSimulatedAccountsGive(t *testing.T) {
 		"none":      {azsim.NoLimits(), report.Limits{Queue: 2000, Account: 20000, GetCost: 32}}, // to which the pump keeps by itself
 		"own":       {azsim.Limits{Queue: 500, QueueAccount: 900, GetCost: 1}, report.Limits{Queue: 500, Account: 900, GetCost: 1}},
 	} {
-		if got := budgetLimits(budget(tt.limits)); got != tt.want {
-			t.Errorf("%s: %+v, want %+v", name, got, tt.want)
-		}
+		proof.Same(t, budgetLimits(budget(tt.limits)), tt.want, name)
 	}
 	if got := budgetLimits(pump.Budget{}); got != (report.Limits{Queue: 2000, Account: 20000, GetCost: 32}) {
 		t.Errorf("by default: %+v", got)

@@ -1,6 +1,7 @@
 package shardmap
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -204,9 +205,7 @@ type decoder struct {
 }
 
 func (d *decoder) fail(format string, args ...any) {
-	if d.err == nil {
-		d.err = fmt.Errorf(format, args...)
-	}
+	d.err = cmp.Or(d.err, fmt.Errorf(format, args...))
 	d.rest = nil
 }
 

@@ -103,9 +103,7 @@ func TestADamagedMapIsRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			into := Map{Version: 42}
 			err := into.UnmarshalBinary(c.data)
-			if !errors.Is(err, c.want) {
-				t.Errorf("%v, want %v", err, c.want)
-			}
+			proof.Is(t, err, c.want)
 			if into.Version != 42 {
 				t.Error("the receiver was changed")
 			}

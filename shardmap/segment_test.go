@@ -12,6 +12,8 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 	"pgregory.net/rapid"
+
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 // goldenKey reads the key column of testdata/segments.txt.
@@ -49,13 +51,9 @@ func TestSegmentIsPinnedByGoldenVectors(t *testing.T) {
 			t.Fatalf("line %q: %v", lines.Text(), err)
 		}
 		key := goldenKey(t, name)
-		if got := fmt.Sprintf("%016x", xxhash.Sum64(key)); got != sum {
-			t.Errorf("xxhash64 of %.40s is %s, want %s", name, got, sum)
-		}
+		proof.Same(t, fmt.Sprintf("%016x", xxhash.Sum64(key)), sum, name, "xxhash64 of is")
 		for segments, want := range map[int]uint32{1: 0, 64: of64, 1024: of1024, 4096: of4096} {
-			if got := Segment(key, segments); got != want {
-				t.Errorf("Segment(%.40s, %d) = %d, want %d", name, segments, got, want)
-			}
+			proof.Same(t, Segment(key, segments), want, name, segments, "Segment")
 		}
 	}
 	must(t, lines.Err())
@@ -90,9 +88,7 @@ func TestSegmentsOfManyKeysAreEvenlyUsed(t *testing.T) {
 
 func TestDefaultSegmentsIsAPowerOfTwoOfAtLeast32AShardFrom64To4096(t *testing.T) {
 	for shards, want := range map[int]int{-1: 64, 0: 64, 1: 64, 2: 64, 3: 128, 4: 128, 5: 256, 8: 256, 9: 512, 32: 1024, 33: 2048, 64: 2048, 65: 4096, 100: 4096, 128: 4096, 129: 4096, 1 << 40: 4096} {
-		if got := DefaultSegments(shards); got != want {
-			t.Errorf("DefaultSegments(%d) = %d, want %d", shards, got, want)
-		}
+		proof.Same(t, DefaultSegments(shards), want, shards, "DefaultSegments")
 	}
 	for shards := range MaxShards {
 		s := DefaultSegments(shards)

@@ -230,9 +230,7 @@ func (s *Shard) normalise() error {
 	default:
 		return fmt.Errorf("state %q is none of %q, %q and %q", s.State, Active, Draining, Foreign)
 	}
-	if s.Weight == 0 {
-		s.Weight = 1
-	}
+	s.Weight = cmp.Or(s.Weight, 1)
 	// The comparison is this way round so that NaN fails it.
 	if !(s.Weight >= MinWeight && s.Weight <= MaxWeight) {
 		return fmt.Errorf("weight %v of %s/%s is not from %v to %v", s.Weight, s.Account, s.Queue,

@@ -191,11 +191,7 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	console, err := f.console.Console()
-	if err != nil {
-		return err
-	}
-	file, err := f.around.Load("distributor", console)
+	console, file, err := f.around.Load("distributor", &f.console)
 	if err != nil {
 		return err
 	}
@@ -257,7 +253,7 @@ func (f *runFlags) distribute(
 		return cli.Explain(err, file)
 	}
 	service.LimitMemory(ctx, d.Memory, f.source.RunsCommand(), console.Log)
-	port.ShowDistributor(d)
+	port.ShowDistributor(d, d.State)
 	f.around.Reloads(nil, d.Reload)
 	summary, err := service.Run(ctx, &f.around.Supervised, service.Distributor(d), d)
 	console.Done()

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
 )
@@ -15,9 +16,7 @@ func TestStandardInputIsKnownUnderAllItsNames(t *testing.T) {
 	for _, path := range []string{"-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0", "/dev/../dev/stdin"} {
 		for _, flag := range []string{"--input", "--list"} {
 			err := typed(t, "", "run", "--every", "1s", flag, path)
-			if err == nil || !strings.Contains(err.Error(), flag+" "+path+" is standard input") {
-				t.Errorf("%s %s: %v", flag, path, err)
-			}
+			proof.Says(t, err, flag+" "+path+" is standard input", flag, path)
 		}
 	}
 	for _, path := range []string{"stdin", "/dev/fd/3", "a.jsonl"} {

@@ -90,11 +90,7 @@ func (f *serveFlags) run(cmd *cobra.Command) error {
 	if (f.tlsCert == "") != (f.tlsKey == "") {
 		return cli.Usage("--tls-cert and --tls-key belong together")
 	}
-	console, err := f.console.Console()
-	if err != nil {
-		return err
-	}
-	file, err := f.around.Load("distributor", console)
+	console, file, err := f.around.Load("distributor", &f.console)
 	if err != nil {
 		return err
 	}
@@ -160,7 +156,7 @@ func (f *serveFlags) serve(
 	server := serve.New(f.http)
 	service.LimitMemory(ctx, server.Memory, false, console.Log)
 	d := f.http.Sender.Distributor()
-	f.around.Port.ShowSending(d, server.State)
+	f.around.Port.ShowDistributor(d, server.State)
 	f.around.Port.Also(server)
 	f.around.Reloads(nil, d.Reload)
 	look := service.Sending(server.State, d.Loops)

@@ -143,11 +143,7 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	if err := f.checkRanges(cmd); err != nil {
 		return err
 	}
-	console, err := f.console.Console()
-	if err != nil {
-		return err
-	}
-	file, err := f.around.Load("processor", console)
+	console, file, err := f.around.Load("processor", &f.console)
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/internal/configfile"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump/processor"
 )
 
@@ -91,9 +92,7 @@ func TestAHeaderTakesItsSecretFromTheEnvironment(t *testing.T) {
 	t.Setenv("TOKEN", "hunter2")
 	h, err := parseHeaders([]string{"Authorization: Bearer ${TOKEN}", "X-Two:a", "x-two: b"})
 	must(t, err)
-	if got := h.Get("Authorization"); got != "Bearer hunter2" {
-		t.Errorf("got %q", got)
-	}
+	proof.Same(t, h.Get("Authorization"), "Bearer hunter2")
 	if got := h.Values("X-Two"); len(got) != 2 {
 		t.Errorf("got %q", got)
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"log/slog"
+	"maps"
 	"sync"
 )
 
@@ -31,10 +32,6 @@ var order = []string{
 	partQuarantine, partMoney, partGates, partKeys, partDoctor,
 }
 
-func newHub(log *slog.Logger) *hub {
-	return &hub{log: log, frames: map[string]frame{}, changed: make(chan struct{})}
-}
-
 // put makes v the newest of its part, if it differs from the last one.
 func (h *hub) put(part string, v any) {
 	text, err := event(part, v)
@@ -57,11 +54,7 @@ func (h *hub) put(part string, v any) {
 func (h *hub) clear() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for part := range h.frames {
-		if part != partAct {
-			delete(h.frames, part)
-		}
-	}
+	maps.DeleteFunc(h.frames, func(part string, _ frame) bool { return part != partAct })
 }
 
 // otherPast has the past sent again to all viewers.

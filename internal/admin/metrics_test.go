@@ -121,7 +121,7 @@ func checkMetricsOfDistributing(t *testing.T, cfg pump.Config, n int) {
 	cfg.Hooks = out.Hooks(cfg.Hooks)
 	d, err := distributor.New(cfg, tasksOf(t, n), distributor.Options{Pack: 10})
 	must(t, err)
-	out.ShowDistributor(d)
+	out.ShowDistributor(d, d.State)
 	sent, err := d.Run(t.Context())
 	must(t, err)
 	got := families(t, out)

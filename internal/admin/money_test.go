@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/status"
 )
@@ -52,9 +53,7 @@ func TestOneTextSaysWhatTheDayCosts(t *testing.T) {
 		if c.want != "" && !slices.Equal(parts, all) {
 			t.Errorf("in another order it says %q, want %q", parts, all)
 		}
-		if got := Spending(&c.money); got != c.want {
-			t.Errorf("%s\nwant %s", got, c.want)
-		}
+		proof.Same(t, Spending(&c.money), c.want)
 	}
 }
 
@@ -78,9 +77,7 @@ func TestAPriceHasTwoDigitsThatMatter(t *testing.T) {
 	for x, want := range map[float64]string{
 		0: "0.00", 1234.5: "1,234.50", 0.999: "1.00", 0.5: "0.50", 0.0123: "0.012", 0.00000816: "0.0000082", 3.6e-8: "0.00000004",
 	} {
-		if got := Price(x); got != want {
-			t.Errorf("%v: %s, want %s", x, got, want)
-		}
+		proof.Same(t, Price(x), want, x)
 	}
 }
 
@@ -108,9 +105,7 @@ func TestThePageHasTheMoneyOfTheStatus(t *testing.T) {
 	want := Kind{"put", "queues", "2.5", "0.0000010", "0.10"}
 	o := m.Operations[0]
 	o.CostPerMinute = new(0.000001)
-	if got := KindOf(&o); got != want {
-		t.Errorf("%+v, want %+v", got, want)
-	}
+	proof.Same(t, KindOf(&o), want)
 	rest := status.MoneyOperation{MoneyRequests: status.MoneyRequests{Service: "table"}}
 	if got, want := KindOf(&rest), (Kind{"not known", "tables", "", "", "0.00"}); got != want {
 		t.Errorf("%+v, want %+v", got, want)

@@ -77,7 +77,8 @@ var embedded embed.FS
 // NewPage makes a page. It makes no request, and reads nothing until a viewer comes.
 func NewPage(o PageOptions) (*Page, error) {
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
-	p := &Page{o: o, hub: newHub(o.Log), asked: make(chan struct{}, 1)}
+	p := &Page{o: o, asked: make(chan struct{}, 1)}
+	p.hub = &hub{log: o.Log, frames: map[string]frame{}, changed: make(chan struct{})}
 	p.hours.read, p.hours.log = p.readHistory, o.Log
 	p.life, p.end = context.WithCancel(context.Background())
 	if err := p.use(o.Config); err != nil {

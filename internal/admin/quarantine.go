@@ -3,6 +3,7 @@ package admin
 import (
 	"cmp"
 	"context"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -126,12 +127,7 @@ func peekAt(
 	if err != nil {
 		return nil, err
 	}
-	names := make([]string, 0, len(counts))
-	for name := range counts {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return q.Peek(ctx, names, ask)
+	return q.Peek(ctx, slices.Sorted(maps.Keys(counts)), ask)
 }
 
 func sampleOf(m *quarantine.Message) sample {

@@ -149,13 +149,9 @@ func (s *Server) ShowProcessor(p *processor.Processor) {
 	}, public.Processor(p.State))
 }
 
-// ShowDistributor has the port serve a distributor. It is called once.
-func (s *Server) ShowDistributor(d *distributor.Distributor) {
-	s.ShowSending(d, d.State)
-}
-
-// ShowSending does so for one that is a part of something that has a state of its own.
-func (s *Server) ShowSending(d *distributor.Distributor, state func() distributor.State) {
+// ShowDistributor has the port serve a distributor, and the state of what it is a part of. It is
+// called once.
+func (s *Server) ShowDistributor(d *distributor.Distributor, state func() distributor.State) {
 	if s == nil {
 		return
 	}

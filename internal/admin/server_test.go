@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 // open opens a port for a test.
@@ -65,7 +67,7 @@ func TestAPortThatIsOffDoesNothing(t *testing.T) {
 		t.Fatalf("%v, %v", s, err)
 	}
 	s.ShowProcessor(nil)
-	s.ShowDistributor(nil)
+	s.ShowDistributor(nil, nil)
 	s.Close()
 	if s.Address() != "" || s.Hooks(hooksOfNobody).Request != nil {
 		t.Error("a port that is off has an address or hooks")
@@ -109,9 +111,7 @@ func TestWhatIsPublishedIsWhatOthersReach(t *testing.T) {
 		{"worker1:80", at("0.0.0.0"), "worker1:80"},
 		{"worker1:0", at("0.0.0.0"), "worker1:4711"},
 	} {
-		if got := published(tt.advertise, tt.at); got != tt.want {
-			t.Errorf("%s advertised as %q: %q, want %q", tt.at, tt.advertise, got, tt.want)
-		}
+		proof.Same(t, published(tt.advertise, tt.at), tt.want, tt.at, tt.advertise, "advertised as")
 	}
 }
 

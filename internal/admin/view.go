@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"sync"
@@ -111,9 +112,7 @@ func headOf(s *status.Status, h Headline, failed bool) head {
 			t.Oldest = a.Oldest
 		}
 		if a.Poison != nil {
-			if t.Quarantined == nil {
-				t.Quarantined = new(int64)
-			}
+			t.Quarantined = cmp.Or(t.Quarantined, new(int64))
 			*t.Quarantined += *a.Poison
 		}
 	}

@@ -45,9 +45,7 @@ func TestTheExitStatusSaysWhatWentWrong(t *testing.T) {
 		{"SIGINT", &failure{&Interrupted{syscall.SIGINT}}, 130},
 		{"SIGTERM", &failure{&Interrupted{syscall.SIGTERM}}, 143},
 	} {
-		if got := exitCode(tt.err); got != tt.want {
-			t.Errorf("%s: %d, want %d", tt.name, got, tt.want)
-		}
+		proof.Same(t, exitCode(tt.err), tt.want, tt.name)
 	}
 }
 
@@ -68,9 +66,7 @@ func TestOnlyACommandThatWasBegunFails(t *testing.T) {
 		args string
 		want int
 	}{{"go", 1}, {"go --fast", 2}, {"go home", 2}, {"stop", 2}} {
-		if got := exitCode(run(strings.Fields(tt.args)...)); got != tt.want {
-			t.Errorf("%s: %d, want %d", tt.args, got, tt.want)
-		}
+		proof.Same(t, exitCode(run(strings.Fields(tt.args)...)), tt.want, tt.args)
 	}
 }
 
@@ -159,14 +155,10 @@ func TestACommandLineIsSplitAsAShellWouldWithoutRunningOne(t *testing.T) {
 
 func TestNumbersAreWrittenToBeRead(t *testing.T) {
 	for n, want := range map[int64]string{0: "0 tasks", 1: "1 task", 1234: "1,234 tasks"} {
-		if got := Plural(n, "task"); got != want {
-			t.Errorf("%d became %s", n, got)
-		}
+		proof.Same(t, Plural(n, "task"), want, n, "became")
 	}
 	for n, want := range map[int64]string{1: "1 B", 20 << 10: "20.0 KiB", 20 << 20: "20.0 MiB", 20 << 30: "20.0 GiB"} {
-		if got := Bytes(n); got != want {
-			t.Errorf("%d became %s", n, got)
-		}
+		proof.Same(t, Bytes(n), want, n, "became")
 	}
 }
 
@@ -175,9 +167,7 @@ func TestTheBarSaysHowFarItIsAndFitsItsTerminal(t *testing.T) {
 		b := bar{since: time.Now()}
 		check := func(done, total int64, columns int, want string) {
 			t.Helper()
-			if got := b.line(done, total, "400 tasks", columns); got != want {
-				t.Errorf("%q, want %q", got, want)
-			}
+			proof.Same(t, b.line(done, total, "400 tasks", columns), want)
 		}
 		check(0, 400, 80, "   0% |                        |  [0s] 400 tasks")
 		time.Sleep(4 * time.Second)

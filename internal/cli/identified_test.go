@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 func TestEachLineOfTheLogSaysOfWhichProcessItIs(t *testing.T) {
@@ -16,9 +18,7 @@ func TestEachLineOfTheLogSaysOfWhichProcessItIs(t *testing.T) {
 		_, rest, _ := strings.Cut(strings.TrimSpace(b.String()), "msg=m")
 		return strings.TrimSpace(rest)
 	}
-	if got := line(log, "a", 1); got != "a=1" {
-		t.Errorf("before it is known: %s", got)
-	}
+	proof.Same(t, line(log, "a", 1), "a=1", "before it is known")
 	if got := line(log, "instance", "another"); got != "instance=another" {
 		t.Errorf("a line about another: %s", got)
 	}

@@ -8,6 +8,8 @@ import (
 
 	"github.com/coreos/go-systemd/v22/journal"
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 // entry is what the journal got.
@@ -71,9 +73,7 @@ func TestALineThatTheJournalDoesNotTakeIsNotLost(t *testing.T) {
 	h := NewJournal(slog.LevelInfo, &spare)
 	h.send = func(string, journal.Priority, map[string]string) error { return errors.New("it restarts") }
 	slog.New(h).Warn("a beat\nfailed", "n", 1)
-	if got := spare.String(); got != "<4>a beat failed n=1\n" {
-		t.Errorf("got %q", got)
-	}
+	proof.Same(t, spare.String(), "<4>a beat failed n=1\n")
 }
 
 // TestAttributesAreKept of groups too, each under its name.

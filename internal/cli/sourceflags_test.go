@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/queuepump/queuepump/internal/configfile"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump/source"
 )
 
@@ -17,9 +18,7 @@ func TestTheNameOfAFileSaysItsFormat(t *testing.T) {
 		"a.txt": source.FormatLines, "a.log.zstd": source.FormatLines,
 		"a": "", "a.gz": "", "a.xml": "",
 	} {
-		if got := formatByName(path); got != want {
-			t.Errorf("%s: %q, want %q", path, got, want)
-		}
+		proof.Same(t, formatByName(path), want, path)
 	}
 }
 

@@ -248,9 +248,7 @@ func TestTheEnginesOwnErrorsGetTheirLine(t *testing.T) {
 		}
 	}
 	other := errors.New("other")
-	if got := f.Locate(other); got != other {
-		t.Errorf("got %v", got)
-	}
+	proof.Same(t, f.Locate(other), other)
 }
 
 // TestTheEncodingsOfWindowsEditorsAreReadOrNamed: UTF-8 with a byte order mark

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 
 	"golang.org/x/time/rate"
@@ -110,10 +111,7 @@ func (t *TokenFile) Read() (all []token, err error) {
 // areScopes reports whether a text says what a token is for.
 func areScopes(text string) bool {
 	words := strings.Fields(strings.ReplaceAll(text, ",", " "))
-	for _, word := range words {
-		if word != ScopeRead && word != ScopeSend && word != ScopeOperate {
-			return false
-		}
-	}
-	return len(words) > 0
+	return len(words) > 0 && !slices.ContainsFunc(words, func(word string) bool {
+		return word != ScopeRead && word != ScopeSend && word != ScopeOperate
+	})
 }

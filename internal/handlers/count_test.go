@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/processor"
 )
@@ -123,9 +124,7 @@ func TestReducersThatCountBySomethingElseHaveOtherNames(t *testing.T) {
 			t.Errorf("%q: %v", fields, err)
 		}
 	}
-	if got := counter("city", "people").Name; got != "count/1 by city sum people" {
-		t.Errorf("the name of what is stored has become %s", got)
-	}
+	proof.Same(t, counter("city", "people").Name, "count/1 by city sum people", "the name of what is stored has become")
 }
 
 // TestSumsAreThoseOfRationalNumbers: any decimals, in any order, in any number of
@@ -219,9 +218,7 @@ func TestCountsOfManySegmentsAreMergedInMemoryOfTheResult(t *testing.T) {
 		}
 		n++
 	}
-	if n != keys {
-		t.Errorf("%d keys", n)
-	}
+	proof.Same(t, n, keys, "keys")
 }
 
 func TestCountsAreStoredAsTheyAlwaysWere(t *testing.T) {

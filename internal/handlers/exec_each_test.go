@@ -63,9 +63,7 @@ func TestAProcessGetsTheBodyAndTheRestOfTheTask(t *testing.T) {
 	result, err = e.Work(t.Context(), tk)
 	must(t, err)
 	want := `"QUEUEPUMP_TASK_RUN=ab000000000000000000000000000000\nQUEUEPUMP_TASK_SEGMENT=5\nQUEUEPUMP_TASK_N=17\nQUEUEPUMP_TASK_EPOCH=1152921504606846976\nQUEUEPUMP_TASK_ATTEMPT=2\nQUEUEPUMP_TASK_KEY_BASE64=/w=="`
-	if string(result) != want {
-		t.Errorf("got %s, want %s", result, want)
-	}
+	proof.Same(t, string(result), want)
 }
 
 // TestACommandThatTheShellCannotFindIsReported before a task has lost all its attempts.
@@ -111,9 +109,7 @@ func TestATaskThatIsGivenUpBeforeItsProcessBeginsSaysNothingOfTheCommand(t *test
 			t.Fatalf("got %v", err)
 		}
 	}
-	if log.String() != "" {
-		t.Errorf("the log says %s", log.String())
-	}
+	proof.Same(t, log.String(), "", "the log says")
 }
 
 func TestAProcessThatHangsIsEnded(t *testing.T) {

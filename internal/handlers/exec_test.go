@@ -50,9 +50,7 @@ func TestAChildGetsOneLineATaskAndItsResultComesBack(t *testing.T) {
 		must(t, err)
 		want := `{"seq":` + strconv.Itoa(i+1) + `,"run":"ab000000000000000000000000000000","segment":5,"n":17,"key":"Oslo","id":"a1","epoch":1152921504606846976,"attempt":2,` +
 			[]string{`"body":{"a":[1,2]}`, `"body":"plain <text>"`, `"bodyBase64":"/w=="`}[i] + "}"
-		if string(result) != want {
-			t.Errorf("the child read %s, want %s", result, want)
-		}
+		proof.Same(t, string(result), want, "the child read")
 	}
 }
 
@@ -146,9 +144,7 @@ func TestAChildThatEndsBetweenTasksCostsNothing(t *testing.T) {
 		}
 		seen[string(result)] = true
 	}
-	if len(seen) != 4 {
-		t.Errorf("%d children did 8 tasks, want 4", len(seen))
-	}
+	proof.Same(t, len(seen), 4, "children of four that did 8 tasks")
 }
 
 // TestAChildThatLeavesAProcessBehindEndsBetweenTasksToo: that one keeps its standard error open.
@@ -286,9 +282,7 @@ func TestAChildGetsTheEnvironmentItIsGivenAndNoOther(t *testing.T) {
 	e := newExec(t, o)
 	result, err := e.Work(t.Context(), task("env"))
 	must(t, err)
-	if string(result) != `["`+modeVariable+`=echo","HARMLESS=yes"]` {
-		t.Errorf("the child's environment: %s", result)
-	}
+	proof.Same(t, string(result), `["`+modeVariable+`=echo","HARMLESS=yes"]`, "the child's environment")
 }
 
 func TestACommandThatDoesNotExistIsFoundAtOnce(t *testing.T) {
@@ -305,9 +299,7 @@ func TestStandardErrorCannotFloodTheLog(t *testing.T) {
 		l := newStderrLog(discard())
 		s := newSaid(l)
 		s.add([]byte(strings.Repeat("line\n", 2*logBurst) + strings.Repeat("x", 10*logLine) + "\nthe end\n"))
-		if l.dropped != logBurst+2 {
-			t.Errorf("%d lines were left out", l.dropped)
-		}
+		proof.Same(t, l.dropped, logBurst+2, "lines were left out")
 		if s.lastOne() != "the end" {
 			t.Errorf("the last line is %q", s.lastOne())
 		}

@@ -99,9 +99,7 @@ func TestACallThatHangsIsSaidGivenUpAndNotWaitedFor(t *testing.T) {
 					t.Errorf("reported %v", err)
 				}
 				began = time.Now()
-				if err := f.Close(); err == nil || !strings.Contains(err.Error(), call+" has not returned") {
-					t.Errorf("closing it: %v", err)
-				}
+				proof.Says(t, f.Close(), call+" has not returned", "closing it")
 				if took := time.Since(began); took != endPatience {
 					t.Errorf("closing it took %v", took)
 				}
@@ -146,9 +144,7 @@ func TestALookThatHungIsForgottenWhenItReturned(t *testing.T) {
 			}
 			look <- nil
 			synctest.Wait()
-			if got := f.Amiss(); got != before {
-				t.Errorf("amiss: %q, want %q", got, before)
-			}
+			proof.Same(t, f.Amiss(), before, "amiss")
 		}
 		_ = f.Close()
 	})
@@ -178,9 +174,7 @@ func TestAFullDiskAfterTheFileWasEmptiedLeavesNoZeros(t *testing.T) {
 			go func() { done <- f.append(t.Context(), []byte("abcdefghij\n")) }()
 			time.Sleep(10 * time.Second)
 			whole := strings.TrimSuffix(before, lineStart+"ab")
-			if got := d.text(); got != whole {
-				t.Errorf("the file holds %q, want %q", got, whole)
-			}
+			proof.Same(t, d.text(), whole, "the file holds")
 			d.set(func() { d.room = -1 })
 			if err := <-done; err != nil || d.text() != whole+"abcdefghij\n" {
 				t.Errorf("%v: the file holds %q", err, d.text())
@@ -212,9 +206,7 @@ func TestAFileThatIsEmptiedWhileAWriteFailsIsMended(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- f.append(t.Context(), []byte(lineStart+"cdef\"}\n")) }()
 		time.Sleep(5 * time.Second)
-		if got := d.text(); got != "" {
-			t.Errorf("the file holds %q", got)
-		}
+		proof.Same(t, d.text(), "", "the file holds")
 		d.set(func() { d.room = -1 })
 		if err := <-done; err != nil || d.text() != lineStart+"cdef\"}\n" {
 			t.Errorf("%v: the file holds %q", err, d.text())
@@ -239,9 +231,7 @@ func TestATruncatedFileGoesOnAtItsNewEnd(t *testing.T) {
 		must(t, os.Truncate(path, tt.size))
 		must(t, f.append(t.Context(), []byte(lineStart+"9\"}\n")))
 		text, _ := os.ReadFile(path)
-		if string(text) != tt.want+lineStart+"9\"}\n" {
-			t.Errorf("truncated to %d: the file holds %q", tt.size, text)
-		}
+		proof.Same(t, string(text), tt.want+lineStart+"9\"}\n", "the file, truncated to", tt.size)
 	}
 }
 
@@ -321,9 +311,7 @@ func TestAPipeThatIsNotReadHoldsNoTaskForEver(t *testing.T) {
 	if err := <-broken; !strings.Contains(err.Error(), "a write has not returned") {
 		t.Errorf("reported %v", err)
 	}
-	if err := f.Close(); err == nil || !strings.Contains(err.Error(), "a write has not returned") {
-		t.Errorf("closing it: %v", err)
-	}
+	proof.Says(t, f.Close(), "a write has not returned", "closing it")
 }
 
 // TestASlowReaderIsNoHangingOne: it takes some bytes within Patience, and the rest later.

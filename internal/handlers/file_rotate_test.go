@@ -75,9 +75,7 @@ func TestNoLineIsLostOrSplitWhenTheFileIsRotated(t *testing.T) {
 			seen[fmt.Sprint(w, n)]++
 		}
 	}
-	if len(seen) != writers*each {
-		t.Errorf("%d of %d lines", len(seen), writers*each)
-	}
+	proof.Same(t, len(seen), writers*each, "different lines")
 }
 
 // TestAFileThatIsIdleIsOpenedAgainAtOnce, so that the program that rotated it may compress it.

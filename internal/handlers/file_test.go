@@ -15,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/internal/taskline"
 	"github.com/queuepump/queuepump/pump"
 )
@@ -33,9 +34,7 @@ func TestALineHasTheTaskInItsOrder(t *testing.T) {
 	} {
 		got := string(appendTask(nil, task(body)))
 		want = `{"run":"ab000000000000000000000000000000","segment":5,"n":17,"key":"Oslo","id":"a1",` + want + `,"attempt":2}` + "\n"
-		if got != want {
-			t.Errorf("got %s, want %s", got, want)
-		}
+		proof.Same(t, got, want)
 		if !json.Valid([]byte(got)) || strings.Count(got, "\n") != 1 {
 			t.Errorf("%q is not one line of JSON", got)
 		}
@@ -58,9 +57,7 @@ func TestAfterHandleReturnsTheLineIsInTheFile(t *testing.T) {
 	must(t, errors.Join(f.HandleBatch(t.Context(), []*pump.Task{task("2"), task("3")})...))
 	text, _ := os.ReadFile(path)
 	want := string(appendTask(appendTask(appendTask(nil, task("1")), task("2")), task("3")))
-	if string(text) != want {
-		t.Errorf("got %s", text)
-	}
+	proof.Same(t, string(text), want)
 	must(t, f.Close())
 	if err := f.append(t.Context(), []byte("{}\n")); err == nil {
 		t.Error("a closed file took a line")
@@ -85,9 +82,7 @@ func TestATornLastLineIsRepairedAndNothingElseTouched(t *testing.T) {
 			must(t, os.WriteFile(path, []byte(tt.before), 0o600))
 			f, err := OpenFile(path, FileOptions{})
 			if tt.err != "" {
-				if err == nil || !strings.Contains(err.Error(), tt.err) {
-					t.Errorf("got %v", err)
-				}
+				proof.Says(t, err, tt.err)
 			} else if err != nil {
 				t.Fatal(err)
 			} else if err := f.append(t.Context(), []byte("{}\n")); err != nil {
@@ -295,12 +290,8 @@ func TestNothingIsAcknowledgedWhileTheDiskIsFullAndNothingIsLostAfter(t *testing
 		go func() { done <- f.append(t.Context(), []byte("abcdefghij\n")) }()
 		synctest.Wait()
 		time.Sleep(14 * time.Second)
-		if got := d.text(); got != "0123456789\n" {
-			t.Errorf("the file holds %q", got)
-		}
-		if len(broken) != 0 {
-			t.Errorf("reported too early: %v", <-broken)
-		}
+		proof.Same(t, d.text(), "0123456789\n", "the file holds")
+		proof.Same(t, len(broken), 0, "reported too early")
 		select {
 		case err := <-done:
 			t.Fatalf("acknowledged with %v", err)
@@ -308,9 +299,7 @@ func TestNothingIsAcknowledgedWhileTheDiskIsFullAndNothingIsLostAfter(t *testing
 		}
 		d.set(func() { d.room = -1 })
 		must(t, <-done)
-		if got := d.text(); got != "0123456789\nabcdefghij\n" {
-			t.Errorf("the file holds %q", got)
-		}
+		proof.Same(t, d.text(), "0123456789\nabcdefghij\n", "the file holds")
 		_ = f.Close()
 	})
 }
@@ -330,9 +319,7 @@ func TestATaskThatIsGivenUpWhileTheDiskIsFullIsNotWrittenLater(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		d.set(func() { d.room = -1 })
 		must(t, f.append(t.Context(), []byte("next\n")))
-		if got := d.text(); got != "next\n" {
-			t.Errorf("the file holds %q", got)
-		}
+		proof.Same(t, d.text(), "next\n", "the file holds")
 		_ = f.Close()
 	})
 }
@@ -344,12 +331,8 @@ func TestAFailedSyncIsWrittenAgain(t *testing.T) {
 		d := &disk{room: -1, syncErr: syscall.EIO, truncErr: syscall.EIO} // and the undoing fails at first too
 		f := newFile("x", d, 0, true, FileOptions{})
 		must(t, f.append(t.Context(), []byte("line\n")))
-		if got := d.text(); got != "line\n" {
-			t.Errorf("the file holds %q", got)
-		}
-		if d.syncs != 2 {
-			t.Errorf("%d syncs", d.syncs)
-		}
+		proof.Same(t, d.text(), "line\n", "the file holds")
+		proof.Same(t, d.syncs, 2, "syncs")
 		_ = f.Close()
 	})
 }
@@ -375,9 +358,7 @@ func TestWhatABrokenFileDidNotWriteIsGivenBack(t *testing.T) {
 			t.Errorf("reported %v", err)
 		}
 		_ = f.Close()
-		if got := d.text(); got != "" {
-			t.Errorf("the file holds %q", got)
-		}
+		proof.Same(t, d.text(), "", "the file holds")
 	})
 }
 
@@ -388,9 +369,7 @@ func TestAFullDeviceIsNotAcknowledged(t *testing.T) {
 		if err != nil {
 			t.Skipf("no /dev/full here: %v", err)
 		}
-		if err := f.Handle(t.Context(), task("x")); !errors.Is(err, errBrokenFile) {
-			t.Errorf("got %v", err)
-		}
+		proof.Is(t, f.Handle(t.Context(), task("x")), errBrokenFile)
 		if err := <-broken; !errors.Is(err, syscall.ENOSPC) {
 			t.Errorf("reported %v", err)
 		}

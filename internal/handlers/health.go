@@ -57,8 +57,6 @@ type taskID struct {
 	foreign string
 }
 
-func idOf(t *pump.Task) taskID { return taskID{t.Run, uint32(t.Segment), t.N, t.Foreign} }
-
 func newHealth(report func(error)) *health {
 	return &health{
 		report: report, killed: map[taskID]struct{}{}, broken: make(chan struct{}),
@@ -168,7 +166,7 @@ func (h *health) dies(t *pump.Task, why error) {
 	h.mu.Lock()
 	h.deaths++
 	if len(h.killed) < usedTasks {
-		h.killed[idOf(t)] = struct{}{}
+		h.killed[taskID{t.Run, uint32(t.Segment), t.N, t.Foreign}] = struct{}{}
 	}
 	tasks := unusableTasks
 	if h.worked {

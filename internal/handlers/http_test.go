@@ -183,9 +183,7 @@ func TestADateOfAnAnswerIsComparedWithItsOwn(t *testing.T) {
 			time.Now().Add(-time.Hour).UTC().Format(http.TimeFormat): time.Hour + 90*time.Second,
 			time.Now().Add(time.Hour).UTC().Format(http.TimeFormat):  0,
 		} {
-			if got := retryAfter(http.Header{"Date": {date}, "Retry-After": {soon}}); got != want {
-				t.Errorf("at %q: %v, want %v", date, got, want)
-			}
+			proof.Same(t, retryAfter(http.Header{"Date": {date}, "Retry-After": {soon}}), want, date)
 		}
 	})
 }

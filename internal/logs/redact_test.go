@@ -6,6 +6,8 @@ import (
 	"encoding/hex"
 	"strings"
 	"testing"
+
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 func TestASecretIsNeverShown(t *testing.T) {
@@ -23,9 +25,7 @@ func TestASecretIsNeverShown(t *testing.T) {
 
 func TestAnAddressInACommandThatDoctorGivesIsWhole(t *testing.T) {
 	const command = "curl -sS 'https://acct.queue.core.windows.net/?comp=list'"
-	if got := Cleaned(command); got != command {
-		t.Errorf("%s", got)
-	}
+	proof.Same(t, Cleaned(command), command)
 	if got := Cleaned("https://acct.queue.core.windows.net/?comp=list&sig=abcd"); got != "https://acct.queue.core.windows.net/?REDACTED" {
 		t.Errorf("%s", got)
 	}
@@ -33,8 +33,6 @@ func TestAnAddressInACommandThatDoctorGivesIsWhole(t *testing.T) {
 
 func TestAMisspelledValueIsShown(t *testing.T) {
 	for value, want := range map[string]string{"": `""`, "at-most-once": `"at-most-once"`, "12 queues": `"12 queues"`, "Thumbs_EU": `"Thumbs_EU"`} {
-		if got := Quoted(value); got != want {
-			t.Errorf("%q is shown as %s", value, got)
-		}
+		proof.Same(t, Quoted(value), want, value, "is shown as")
 	}
 }

@@ -3,6 +3,8 @@ package logs
 import (
 	"runtime/debug"
 	"testing"
+
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 func TestARevisionIsOfThisModuleAlsoInProgramsOfOthers(t *testing.T) {
@@ -22,9 +24,7 @@ func TestARevisionIsOfThisModuleAlsoInProgramsOfOthers(t *testing.T) {
 			Deps: []*debug.Module{ours("(devel)")},
 		},
 	} {
-		if got := revisionOf(info); got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
+		proof.Same(t, revisionOf(info), want)
 	}
 	if Revision() == "" || !SameRevision("v1.2.3+0123456789ab", "v1.2.3") || SameRevision("v1.2.3", "v1.2.4") {
 		t.Errorf("%q; builds of one version differ, or versions do not", Revision())

@@ -2,6 +2,7 @@ package operate
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -80,16 +81,15 @@ func printAccounts(w io.Writer, uses []accounts.Use) {
 
 // change is what the commands that change accounts share.
 type change struct {
-	operation
-	yes     bool
-	wait    bool
-	lost    bool
-	console cli.ConsoleFlags
+	reporting
+	yes  bool
+	wait bool
+	lost bool
 }
 
-func (c *change) flags(cmd *cobra.Command) {
+func (c *change) addFlags(cmd *cobra.Command) {
 	c.add(cmd)
-	c.console.Add(cmd, 10*time.Second)
+	c.flags.Add(cmd, 10*time.Second)
 }
 
 func accountsAdd() *cobra.Command {
@@ -109,12 +109,12 @@ process is alive that could not read the account.`,
   distributor accounts add acct03 --config pump.yaml`,
 		Args: cli.OneArgument,
 		RunE: c.run(func(cmd *cobra.Command, args []string) error {
-			return c.apply(cmd, args[0], "", func(console *cli.Console) (accounts.Change, error) {
+			return c.apply(cmd, args[0], "", func() (accounts.Change, error) {
 				return accounts.Add(cmd.Context(), c.cfg, args[0])
 			})
 		}),
 	}
-	c.flags(cmd)
+	c.addFlags(cmd)
 	return cmd
 }
 
@@ -132,16 +132,16 @@ take the load. ` + "`accounts add`" + ` makes the account active again at any ti
 		Args: cli.OneArgument,
 		RunE: c.run(func(cmd *cobra.Command, args []string) error {
 			question := "Nothing more will be sent to account %s, and its segments get other homes."
-			return c.apply(cmd, args[0], question, func(console *cli.Console) (accounts.Change, error) {
+			return c.apply(cmd, args[0], question, func() (accounts.Change, error) {
 				done, err := accounts.Drain(cmd.Context(), c.cfg, args[0])
 				if err == nil && c.wait {
-					err = accounts.WaitDrained(cmd.Context(), c.cfg, args[0], removeProgress(console))
+					err = accounts.WaitDrained(cmd.Context(), c.cfg, args[0], removeProgress(c.console))
 				}
 				return done, err
 			})
 		}),
 	}
-	c.flags(cmd)
+	c.addFlags(cmd)
 	cmd.Flags().BoolVarP(&c.yes, "yes", "y", false, "do not ask")
 	cmd.Flags().BoolVar(&c.wait, "wait", false, "wait until the account is empty and may be removed")
 	return cmd
@@ -183,14 +183,14 @@ repair puts again what is missing. If the account comes back, accounts add takes
 					fmt.Fprintln(cmd.ErrOrStderr(), plain(line))
 				}
 			}
-			return c.apply(cmd, args[0], question, func(console *cli.Console) (accounts.Change, error) {
+			return c.apply(cmd, args[0], question, func() (accounts.Change, error) {
 				return accounts.Remove(cmd.Context(), c.cfg, args[0], accounts.RemoveOptions{
-					Wait: c.wait, Lost: c.lost, Progress: removeProgress(console),
+					Wait: c.wait, Lost: c.lost, Progress: removeProgress(c.console),
 				})
 			})
 		}),
 	}
-	c.flags(cmd)
+	c.addFlags(cmd)
 	cmd.Flags().BoolVarP(&c.yes, "yes", "y", false, "do not ask")
 	cmd.Flags().BoolVar(&c.wait, "wait", false, "wait until the account may be removed")
 	cmd.Flags().BoolVar(&c.lost, "lost", false, "the account is gone for good: give up what is in it")
@@ -213,39 +213,27 @@ func removeProgress(console *cli.Console) func(accounts.Progress) {
 
 // apply makes a change, after asking if there is a question, and tells the result.
 func (c *change) apply(
-	cmd *cobra.Command, name, question string, do func(*cli.Console) (accounts.Change, error),
+	cmd *cobra.Command, name, question string, do func() (accounts.Change, error),
 ) error {
-	console, err := c.console.Console()
-	if err != nil {
-		return err
-	}
-	c.cfg.Log = console.Log
 	if question != "" && !c.yes {
 		if err := confirm(cmd, fmt.Sprintf(question, plain(name))); err != nil {
 			return err
 		}
 	}
-	quiet := c.saySlow(console.Log)
-	done, err := do(console)
+	quiet := c.saySlow(c.console.Log)
+	done, err := do()
 	quiet()
-	console.Done()
+	c.console.Done()
 	if done.Account != "" { // a wait may have failed after the change
-		if e := c.report(cmd.OutOrStdout(), done); err == nil {
-			err = e
-		}
+		err = cmp.Or(err, c.tell(cmd.OutOrStdout(), done, c.text(done)+"\n"))
 	}
 	return err
 }
 
-func (c *change) report(w io.Writer, d accounts.Change) error {
-	if c.json {
-		return printJSON(w, d)
-	}
+func (c *change) text(d accounts.Change) string {
 	name := plain(d.Account)
 	if !d.Changed {
-		_, err := fmt.Fprintf(w, "account %s was %s already (map version %d)\n", name, d.State,
-			d.MapVersion)
-		return err
+		return fmt.Sprintf("account %s was %s already (map version %d)", name, d.State, d.MapVersion)
 	}
 	text := fmt.Sprintf("account %s is %s now (map version %d)", name, d.State, d.MapVersion)
 	if d.Moved > 0 {
@@ -271,8 +259,7 @@ func (c *change) report(w io.Writer, d accounts.Change) error {
 	if d.Copies != nil {
 		text += "\n" + d.Copies.Text()
 	}
-	_, err := fmt.Fprintln(w, text)
-	return err
+	return text
 }
 
 // confirm asks at a terminal. A script must confirm by a flag.

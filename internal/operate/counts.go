@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -107,11 +106,7 @@ type KeyLine struct {
 func (f *countsFlags) line(w io.Writer, first bool, k handlers.KeyCount) error {
 	if f.json {
 		line := KeyLine{Count: k.Count, Sum: k.Sum}
-		if utf8.ValidString(k.Key) {
-			line.Key = &k.Key
-		} else {
-			line.KeyBase64 = []byte(k.Key)
-		}
+		line.Key, line.KeyBase64 = texts([]byte(k.Key))
 		return printJSON(w, line)
 	}
 	sum := func(s string) string {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
 	"github.com/queuepump/queuepump/internal/cli"
@@ -123,5 +124,5 @@ func processes(n int) string {
 	if n == 1 {
 		return "1 process"
 	}
-	return fmt.Sprintf("%d processes", n)
+	return humanize.Comma(int64(n)) + " processes"
 }

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
 	"github.com/queuepump/queuepump/internal/cli"
@@ -124,12 +123,7 @@ func gateText(c gates.Change) string {
 		name, waiting(c.Waiting), c.Nudged)
 }
 
-func waiting(n int) string {
-	if n == 1 {
-		return "1 process waits"
-	}
-	return humanize.Comma(int64(n)) + " processes wait"
-}
+func waiting(n int) string { return processes(n) + " wait" + If(n == 1, "s") }
 
 // GateList is what `gate list` prints with --json.
 type GateList struct {

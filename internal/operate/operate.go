@@ -3,7 +3,7 @@ package operate
 import (
 	"context"
 	"errors"
-	"fmt"
+	"io"
 	"log/slog"
 
 	"github.com/spf13/cobra"
@@ -62,6 +62,34 @@ func (o *operation) run(
 	}
 }
 
+// tell prints what was done, as JSON or as a text.
+func (o *operation) tell(out io.Writer, done any, text string) error {
+	if o.json {
+		return printJSON(out, done)
+	}
+	_, err := io.WriteString(out, text)
+	return err
+}
+
+// reporting is an operation that says on standard error how far it is.
+type reporting struct {
+	operation
+	flags   cli.ConsoleFlags
+	console *cli.Console
+}
+
+func (r *reporting) run(
+	f func(cmd *cobra.Command, args []string) error,
+) func(*cobra.Command, []string) error {
+	return r.operation.run(func(cmd *cobra.Command, args []string) (err error) {
+		if r.console, err = r.flags.Console(); err != nil {
+			return err
+		}
+		r.cfg.Log = r.console.Log
+		return f(cmd, args)
+	})
+}
+
 // findRun finds the run that an argument (RUN) or a flag (--run) means.
 func findRun(ctx context.Context, cfg pump.Config, name, text string) (pump.RunID, error) {
 	id, err := runs.Find(ctx, cfg, text)
@@ -84,11 +112,7 @@ func callCommand[C any](
 			if err != nil {
 				return err
 			}
-			if o.json {
-				return printJSON(cmd.OutOrStdout(), c)
-			}
-			_, err = fmt.Fprintln(cmd.OutOrStdout(), text(c))
-			return err
+			return o.tell(cmd.OutOrStdout(), c, text(c)+"\n")
 		}),
 	}
 	o.add(cmd)

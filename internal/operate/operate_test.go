@@ -302,22 +302,19 @@ func TestWhoWasToldIsSaid(t *testing.T) {
 		{gates.Change{Gate: "g", Open: true, Waiting: 1200, Nudged: 1200}, "gate g is open; 1,200 processes wait at it, and were told"},
 		{gates.Change{Gate: "g", Open: true, Waiting: 3, Nudged: 1}, "gate g is open; 3 processes wait at it, 1 of them could be told, the others look within 2.5 s"},
 	} {
-		if got := gateText(tt.change); got != tt.want {
-			t.Errorf("%+v: %s", tt.change, got)
-		}
+		proof.Same(t, gateText(tt.change), tt.want, tt.change)
 	}
 	for _, tt := range []struct {
 		nudged, members int
 		want            string
 	}{
-		{0, 0, "account a is active now (map version 2); 1 segment moved\n"},
-		{2, 2, "account a is active now (map version 2); 1 segment moved; all running processes were told\n"},
-		{1, 2, "account a is active now (map version 2); 1 segment moved; 1 of 2 processes were told, the others see it at their next beat\n"},
+		{0, 0, "account a is active now (map version 2); 1 segment moved"},
+		{2, 2, "account a is active now (map version 2); 1 segment moved; all running processes were told"},
+		{1, 2, "account a is active now (map version 2); 1 segment moved; 1 of 2 processes were told, the others see it at their next beat"},
 	} {
-		var b bytes.Buffer
 		c := change{}
-		if err := c.report(&b, accounts.Change{Account: "a", State: "active", Changed: true, MapVersion: 2, Moved: 1, Members: tt.members, Nudged: tt.nudged}); err != nil || b.String() != tt.want {
-			t.Errorf("%s, %v", b.String(), err)
+		if got := c.text(accounts.Change{Account: "a", State: "active", Changed: true, MapVersion: 2, Moved: 1, Members: tt.members, Nudged: tt.nudged}); got != tt.want {
+			t.Error(got)
 		}
 	}
 }

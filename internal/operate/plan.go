@@ -191,16 +191,15 @@ func (f *planFlags) run(cmd *cobra.Command) error {
 
 // configured takes what the configuration says and no flag overrides.
 func (f *planFlags) configured(changed func(string) bool) error {
-	file := &configfile.File{}
-	defer func() { f.file = file }()
+	f.file = &configfile.File{}
 	if f.config == "" {
 		return nil
 	}
-	read, err := configfile.Load(f.config)
+	file, err := configfile.Load(f.config)
 	if err != nil {
 		return err
 	}
-	file = read
+	f.file = file
 	c := file.Config
 	queues := 0
 	for _, a := range c.Accounts {

@@ -51,18 +51,17 @@ only the others. Messages that a killed command had taken are there again after 
 
 // which says which messages are meant.
 type which struct {
-	operation
-	console cli.ConsoleFlags
-	causes  []string
-	key     string
-	since   string
-	until   string
-	runID   string
-	ids     []string
-	limit   int
+	reporting
+	causes []string
+	key    string
+	since  string
+	until  string
+	runID  string
+	ids    []string
+	limit  int
 }
 
-func (w *which) flags(cmd *cobra.Command, limit int) {
+func (w *which) addFlags(cmd *cobra.Command, limit int) {
 	w.add(cmd)
 	flags := cmd.Flags()
 	flags.Lookup("json").Usage = "print each message as a JSON object on a line of its own"
@@ -78,7 +77,7 @@ func (w *which) flags(cmd *cobra.Command, limit int) {
 	flags.StringSliceVar(&w.ids, "id", nil,
 		"only the message with this `ID`; may be given several times")
 	flags.IntVar(&w.limit, "limit", limit, "at most `N` messages; 0 is all")
-	w.console.Add(cmd, 10*time.Second)
+	w.flags.Add(cmd, 10*time.Second)
 }
 
 // causes are the reasons for which a message may be in quarantine.
@@ -141,15 +140,9 @@ func when(flag, s string, now time.Time) (time.Time, error) {
 }
 
 // open opens the quarantine, with its log on the console.
-func (w *which) open(cmd *cobra.Command) (*quarantine.Quarantine, *cli.Console, error) {
-	console, err := w.console.Console()
-	if err != nil {
-		return nil, nil, err
-	}
-	w.cfg.Log = console.Log
-	defer w.saySlow(console.Log)()
-	q, err := quarantine.Open(cmd.Context(), w.cfg)
-	return q, console, err
+func (w *which) open(cmd *cobra.Command) (*quarantine.Quarantine, error) {
+	defer w.saySlow(w.console.Log)()
+	return quarantine.Open(cmd.Context(), w.cfg)
 }
 
 // counted adds messages up, for the last line.
@@ -200,7 +193,7 @@ shows their tasks.
 		Args: cli.NoArguments(nil),
 		RunE: w.run(func(cmd *cobra.Command, _ []string) error { return w.list(cmd, each) }),
 	}
-	w.flags(cmd, 0)
+	w.addFlags(cmd, 0)
 	cmd.Flags().BoolVar(&each, "each", false, "a line for each message")
 	return cmd
 }
@@ -211,7 +204,7 @@ func (w *which) list(cmd *cobra.Command, each bool) error {
 	if err != nil {
 		return err
 	}
-	q, console, err := w.open(cmd)
+	q, err := w.open(cmd)
 	if err != nil {
 		return err
 	}
@@ -231,7 +224,7 @@ func (w *which) list(cmd *cobra.Command, each bool) error {
 			printing = printJSON(out, m)
 			return printing == nil
 		}
-		console.Progress(c.messages, 0, "messages", "messages", c.messages)
+		w.console.Progress(c.messages, 0, "messages", "messages", c.messages)
 		if !each {
 			byText.add(m)
 			return true
@@ -248,7 +241,7 @@ func (w *which) list(cmd *cobra.Command, each bool) error {
 			If(m.Problem != "", "stuck"))
 		return true
 	})
-	console.Done()
+	w.console.Done()
 	if w.json {
 		return errors.Join(printing, err)
 	}
@@ -278,8 +271,8 @@ type moving struct {
 	again bool
 }
 
-func (m *moving) flags(cmd *cobra.Command, limit int) {
-	m.which.flags(cmd, limit)
+func (m *moving) addFlags(cmd *cobra.Command) {
+	m.which.addFlags(cmd, 0)
 	cmd.Flags().BoolVar(&m.dry, "dry-run", false, "only say what would be done")
 	cmd.Flags().Float64Var(&m.rate, "rate", 0,
 		"at most `N` messages a second (default: as fast as the budgets allow)")
@@ -313,7 +306,7 @@ fails again while the command runs is not redriven again by it.
 			return m.move(cmd, quarantine.Redriven)
 		}),
 	}
-	m.flags(cmd, 0)
+	m.addFlags(cmd)
 	cmd.Flags().BoolVar(&m.again, "again", false,
 		"also what may have been done, by an interrupted redrive or by a copy, where that is not "+
 			"known any more: it may be done twice")
@@ -338,7 +331,7 @@ It asks before, unless --yes is given.
 			return m.move(cmd, quarantine.Dropped)
 		}),
 	}
-	m.flags(cmd, 0)
+	m.addFlags(cmd)
 	cmd.Flags().BoolVarP(&m.yes, "yes", "y", false, "do not ask")
 	return cmd
 }
@@ -356,7 +349,7 @@ func (m *moving) move(cmd *cobra.Command, outcome string) error {
 	if outcome == quarantine.Dropped && !m.yes && !m.dry && !terminal(cmd) {
 		return confirm(cmd, "Tasks will be gone for good.")
 	}
-	q, console, err := m.open(cmd)
+	q, err := m.open(cmd)
 	if err != nil {
 		return err
 	}
@@ -391,11 +384,11 @@ func (m *moving) move(cmd *cobra.Command, outcome string) error {
 		}
 		seen := moved.messages + kept.messages
 		text, left := timeLeft(seen, total, time.Since(began))
-		console.Progress(seen, total, outcome+text, outcome, moved.messages, "kept", kept.messages,
+		m.console.Progress(seen, total, outcome+text, outcome, moved.messages, "kept", kept.messages,
 			"of_at_most", total, "left", left)
 		return printing == nil
 	})
-	console.Done()
+	m.console.Done()
 	if !m.json {
 		printing = errors.Join(printing, m.report(out, outcome, &moved, &kept))
 	}
@@ -436,18 +429,9 @@ func (m *moving) report(w io.Writer, outcome string, moved, kept *counted) error
 	if m.dry {
 		was, stays = "would be ", " would stay in quarantine"
 	}
-	switch {
-	case moved.messages+kept.messages == 0:
-		_, err := fmt.Fprintln(w, "nothing in quarantine matches")
-		return err
-	case kept.messages == 0:
-		_, err := fmt.Fprintf(w, "%s %s%s: %s\n", moved.what(), was, outcome, moved.why())
-		return err
-	case moved.messages == 0:
-		_, err := fmt.Fprintf(w, "%s%s\n", kept.what(), stays)
-		return err
-	}
-	_, err := fmt.Fprintf(w, "%s %s%s: %s; %s%s\n", moved.what(), was, outcome, moved.why(),
-		kept.what(), stays)
+	text := Join("; ",
+		If(moved.messages > 0, fmt.Sprintf("%s %s%s: %s", moved.what(), was, outcome, moved.why())),
+		If(kept.messages > 0, kept.what()+stays))
+	_, err := fmt.Fprintln(w, cmp.Or(text, "nothing in quarantine matches"))
 	return err
 }

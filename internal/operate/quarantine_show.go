@@ -44,7 +44,7 @@ cannot be unpacked it writes the message. --json has bodies whole as well.
 			return s.show(cmd)
 		}),
 	}
-	s.flags(cmd, 10)
+	s.addFlags(cmd, 10)
 	cmd.Flags().IntVar(&s.tasks, "tasks", 20, "show at most `N` tasks of each message; 0 is all")
 	cmd.Flags().BoolVar(&s.body, "body", false,
 		"write the bodies of the tasks as they are, and nothing else")
@@ -63,7 +63,7 @@ func (s *showing) show(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	q, console, err := s.open(cmd)
+	q, err := s.open(cmd)
 	if err != nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func (s *showing) show(cmd *cobra.Command) error {
 		}
 		return printing == nil
 	})
-	console.Done()
+	s.console.Done()
 	if n == 0 && err == nil && !s.body && !s.json {
 		fmt.Fprintln(out, "nothing in quarantine matches")
 	}

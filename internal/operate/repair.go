@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/dustin/go-humanize"
@@ -16,12 +15,11 @@ import (
 
 // repairFlags are the flags of `distributor runs repair`.
 type repairFlags struct {
-	operation
+	reporting
 	onBadLine string
 	source    cli.SourceFlags
 	options   distributor.Options
 	repair    distributor.RepairOptions
-	console   cli.ConsoleFlags
 }
 
 func repair() *cobra.Command {
@@ -64,7 +62,7 @@ runs over standard input or a command, which cannot be read again.
 	flags.IntVar(&f.options.Pack, "pack", 0, "the most tasks in a message (default: as many as fit)")
 	flags.DurationVar(&f.options.Grace, "grace", 0,
 		"how long to go on sending what was read after a signal (default 20s)")
-	f.console.Add(cmd, 5*time.Second)
+	f.flags.Add(cmd, 5*time.Second)
 	return cmd
 }
 
@@ -73,40 +71,27 @@ func (f *repairFlags) mend(cmd *cobra.Command, id string) error {
 	if err != nil {
 		return err
 	}
-	console, err := f.console.Console()
-	if err != nil {
-		return err
-	}
-	ctx, end := console.Outlive(cmd.Context())
+	ctx, end := f.console.Outlive(cmd.Context())
 	defer end()
-	f.cfg.Log = console.Log
 	run, err := findRun(ctx, f.cfg, "RUN", id)
 	if err != nil {
 		return err
 	}
 	f.source.Hide(src, f.file)
 	f.options.OnBadLine = distributor.BadLine(f.onBadLine)
-	f.options.Progress = SendProgress(console)
+	f.options.Progress = SendProgress(f.console)
 	d, err := distributor.New(f.cfg, src, f.options)
 	if err != nil {
 		return err
 	}
 	s, err := d.Repair(ctx, run, f.repair)
-	console.Done()
+	f.console.Done()
 	if s.State == "" || err != nil && s.Put == 0 {
 		return err // nothing was done
 	}
-	return errors.Join(err, f.print(cmd.OutOrStdout(), &s, err))
-}
-
-func (f *repairFlags) print(out io.Writer, s *distributor.RepairSummary, err error) error {
-	if f.json {
-		return cli.PlainJSON(out, s)
-	}
 	var b bytes.Buffer
-	printRepair(&b, s, err)
-	_, werr := out.Write(b.Bytes())
-	return werr
+	printRepair(&b, &s, err)
+	return errors.Join(err, f.tell(cmd.OutOrStdout(), &s, b.String()))
 }
 
 func printRepair(b *bytes.Buffer, s *distributor.RepairSummary, err error) {

@@ -12,8 +12,7 @@ import (
 )
 
 type resultsFlags struct {
-	operation
-	console cli.ConsoleFlags
+	reporting
 	options runs.ResultsOptions
 	since   string
 }
@@ -33,7 +32,7 @@ the others are printed, and the status is 1. An interrupted command says where -
 		RunE:    f.run(func(cmd *cobra.Command, args []string) error { return f.print(cmd, args[0]) }),
 	}
 	f.add(cmd)
-	f.console.Add(cmd, 10*time.Second)
+	f.flags.Add(cmd, 10*time.Second)
 	flags := cmd.Flags()
 	flags.Lookup("json").Usage = "say at the end what was read as a JSON object"
 	flags.StringVar(&f.since, "since", "", "only results kept since a `TIME`, or for so long: 2h")
@@ -43,11 +42,7 @@ the others are printed, and the status is 1. An interrupted command says where -
 }
 
 func (f *resultsFlags) print(cmd *cobra.Command, id string) error {
-	console, err := f.console.Console()
-	if err != nil {
-		return err
-	}
-	f.cfg.Log = console.Log
+	var err error
 	if f.options.Since, err = when("since", f.since, time.Now()); err != nil {
 		return err
 	}
@@ -56,14 +51,14 @@ func (f *resultsFlags) print(cmd *cobra.Command, id string) error {
 		return err
 	}
 	f.options.Progress = func(r runs.ResultsRead) {
-		console.Progress(int64(r.Results), 0, r.String(), "results", r.Results, "bytes", r.Bytes)
+		f.console.Progress(int64(r.Results), 0, r.String(), "results", r.Results, "bytes", r.Bytes)
 	}
 	out := bufio.NewWriterSize(cmd.OutOrStdout(), 1<<16)
 	read, err := runs.Results(cmd.Context(), f.cfg, run, f.options, func(line []byte) error {
 		_, err := out.Write(line)
 		return err
 	})
-	console.Done()
+	f.console.Done()
 	if err = errors.Join(err, out.Flush()); read.State == "" {
 		return err
 	}

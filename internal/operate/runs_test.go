@@ -93,9 +93,7 @@ func TestRunsAreListedBesideADamagedOne(t *testing.T) {
 		if !strings.Contains(got, sound) || strings.Contains(got, damaged) {
 			t.Errorf("%v printed %s", args, got)
 		}
-		if err == nil || !strings.Contains(err.Error(), damaged) {
-			t.Errorf("%v: %v", args, err)
-		}
+		proof.Says(t, err, damaged, args)
 	}
 	if got := d.ok("status"); !strings.Contains(got, sound[:12]) || !strings.Contains(got, damaged) {
 		t.Errorf("status printed %s", got)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/accounts"
 	"github.com/queuepump/queuepump/pump/gates"
@@ -190,9 +191,7 @@ func TestTextsFromOutsideCannotSteerATerminal(t *testing.T) {
 		"tab\tline\nend\x7f":     "tab\ufffdline\ufffdend\ufffd",
 		"bad\xff\xfe":            "bad\ufffd\ufffd",
 	} {
-		if got := plain(in); got != want {
-			t.Errorf("%q became %q, want %q", in, got, want)
-		}
+		proof.Same(t, plain(in), want, in, "became")
 	}
 	var b bytes.Buffer
 	must(t, printJSON(&b, []string{"\x1b[2J\u009b31m\u202e\U000e0041é✓"}))
@@ -211,8 +210,6 @@ func TestNumbersAndSpansFitTheirColumns(t *testing.T) {
 		}
 	}
 	for s, want := range map[float64]string{-3: "0s", 0.4: "0s", 99: "99s", 100: "2m", 5999: "100m", 6000: "2h", 100_000: "28h", 200_000: "2d"} {
-		if got := ageText(s); got != want {
-			t.Errorf("%v s is %s, want %s", s, got, want)
-		}
+		proof.Same(t, ageText(s), want, s, "s is")
 	}
 }

@@ -28,16 +28,18 @@ type Surrounding struct {
 	page    *admin.Page // nil: no port
 }
 
-// Load reads the configuration.
+// Load opens the console and reads the configuration.
 func (s *Surrounding) Load(
-	role string, console *cli.Console,
-) (file *configfile.File, err error) {
-	s.role, s.console = role, console
-	s.file, err = configfile.Load(s.Config)
+	role string, flags *cli.ConsoleFlags,
+) (_ *cli.Console, _ *configfile.File, err error) {
+	s.role = role
+	if s.console, err = flags.Console(); err == nil {
+		s.file, err = configfile.Load(s.Config)
+	}
 	if err == nil && s.Admin != admin.Off {
 		err = s.file.CheckAdmin()
 	}
-	return s.file, err
+	return s.console, s.file, err
 }
 
 // Begin reads the keys and finds the service manager. Kill ends what would outlive the process.

@@ -15,6 +15,7 @@ import (
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/queuepump/queuepump/internal/admin"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/accounts"
 	"github.com/queuepump/queuepump/pump/gates"
@@ -186,9 +187,7 @@ func TestATableIsSortedReversedAndFiltered(t *testing.T) {
 		{[]string{"2", "s", "s"}, "north"},
 	} {
 		m.type_(c.keys...)
-		if got := firstOf(m); got != c.first {
-			t.Errorf("after %q: %s, want %s\n%s", c.keys, got, c.first, m.View())
-		}
+		proof.Same(t, firstOf(m), c.first, c.keys, m.View(), "after")
 	}
 	if m.type_("esc"); m.views[0].filter != "" {
 		t.Error("esc takes the filter away")
@@ -389,9 +388,7 @@ func TestTheLastMinutesAreReadInTime(t *testing.T) {
 	if want := "▃▃▃▄▄··▅▆▆▆▇▇▇██████"; north != want {
 		t.Errorf("north: %s, want %s", north, want)
 	}
-	if got := m.past.line("south"); got != strings.Repeat("·", 16)+"▁▁▁▁" {
-		t.Errorf("south: %s", got)
-	}
+	proof.Same(t, m.past.line("south"), strings.Repeat("·", 16)+"▁▁▁▁", "south")
 	// A reading by this machine's clock, which is ahead, does not put the next one off.
 	for _, after := range []time.Duration{5 * time.Minute, 0} {
 		next := look(after)

@@ -2,10 +2,10 @@ package operate
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/dustin/go-humanize"
@@ -27,9 +27,8 @@ func WaitFlags(cmd *cobra.Command, o *pump.WaitOptions, timeout string) {
 
 // waitFlags are the flags of `distributor runs wait`.
 type waitFlags struct {
-	operation
+	reporting
 	options pump.WaitOptions
-	console cli.ConsoleFlags
 }
 
 func wait() *cobra.Command {
@@ -55,16 +54,11 @@ distributor runs repair puts what is missing again.
 	}
 	f.add(cmd)
 	WaitFlags(cmd, &f.options, "timeout")
-	f.console.Add(cmd, 10*time.Second)
+	f.flags.Add(cmd, 10*time.Second)
 	return cmd
 }
 
 func (f *waitFlags) wait(cmd *cobra.Command, id string) error {
-	console, err := f.console.Console()
-	if err != nil {
-		return err
-	}
-	f.cfg.Log = console.Log
 	ctx, cancel := f.options.Within(cmd.Context())
 	defer cancel()
 	run, err := findRun(ctx, f.cfg, "RUN", id)
@@ -76,23 +70,15 @@ func (f *waitFlags) wait(cmd *cobra.Command, id string) error {
 		return err
 	}
 	o := f.options
-	o.Progress = WaitProgress(console)
+	o.Progress = WaitProgress(f.console)
 	c, err := runs.Wait(ctx, f.cfg, run, o)
-	console.Done()
+	f.console.Done()
 	if c.State == "" || errors.Is(err, pump.ErrNoRun) { // there is nothing to tell
 		return err
 	}
-	return errors.Join(Outcome(&c, err), f.print(cmd.OutOrStdout(), &c))
-}
-
-func (f *waitFlags) print(out io.Writer, c *pump.Completion) error {
-	if f.json {
-		return cli.PlainJSON(out, c)
-	}
 	var b bytes.Buffer
-	PrintCompletion(&b, c)
-	_, err := out.Write(b.Bytes())
-	return err
+	PrintCompletion(&b, &c)
+	return errors.Join(Outcome(&c, err), f.tell(cmd.OutOrStdout(), &c, b.String()))
 }
 
 // Outcome gives the exit status for the end of an awaited run. Err is what ended the waiting, and c
@@ -110,18 +96,11 @@ func Outcome(c *pump.Completion, err error) error {
 	if err == nil && c != nil && c.State == pump.RunQuarantined {
 		return &cli.Status{
 			Code: cli.ExitQuarantined,
-			Err: fmt.Errorf("run %s: %s in quarantine; see them with: distributor quarantine list",
-				c.Run, areTasks(c.Quarantined)),
+			Err: fmt.Errorf("run %s: %s %s in quarantine; see them with: distributor quarantine list",
+				c.Run, cli.Plural(int64(c.Quarantined), "task"), cmp.Or(If(c.Quarantined == 1, "is"), "are")),
 		}
 	}
 	return err
-}
-
-func areTasks(n uint64) string {
-	if n == 1 {
-		return "1 task is"
-	}
-	return humanize.Comma(int64(n)) + " tasks are"
 }
 
 // WaitProgress shows how far a run is.

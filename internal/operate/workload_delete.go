@@ -19,10 +19,9 @@ import (
 
 // deleteFlags are the flags of `distributor workload delete`.
 type deleteFlags struct {
-	operation
+	reporting
 	yes     string
 	options workloads.Options
-	console cli.ConsoleFlags
 }
 
 func workloadDelete() *cobra.Command {
@@ -67,34 +66,30 @@ what a distributor has left that died while it made one.
 	flags.StringSliceVar(&f.options.Lost, "lost", nil,
 		"the accounts `NAME,...` are gone for good: leave out what is in them")
 	flags.StringVar(&f.yes, "yes", "", "do not ask: the `NAME` of the workload")
-	f.console.Add(cmd, 5*time.Second)
+	f.flags.Add(cmd, 5*time.Second)
 	return cmd
 }
 
 func (f *deleteFlags) delete(cmd *cobra.Command) error {
-	console, err := f.console.Console()
-	if err != nil {
-		return err
-	}
-	f.cfg.Log = console.Log
 	if f.yes != "" && f.yes != f.cfg.Workload {
 		return cli.Usage("nothing was done: --yes names %q, and the configuration means workload %q",
 			f.yes, f.cfg.Workload)
 	}
 	if !f.options.DryRun && f.yes == "" {
-		if err := f.confirm(cmd, console); err != nil {
+		if err := f.confirm(cmd); err != nil {
 			return err
 		}
 	}
-	f.options.Progress = deleteProgress(console)
-	quiet := f.saySlow(console.Log)
+	f.options.Progress = deleteProgress(f.console)
+	quiet := f.saySlow(f.console.Log)
 	d, err := workloads.Delete(cmd.Context(), f.cfg, f.options)
 	quiet()
-	console.Done()
+	f.console.Done()
 	if err != nil {
 		return halfway(err)
 	}
-	return f.report(cmd.OutOrStdout(), d)
+	return f.tell(cmd.OutOrStdout(), d, deletionText(d)+
+		If(f.options.DryRun, "nothing was deleted: this was a dry run\n"))
 }
 
 // halfway gives a deletion that was begun its own exit status.
@@ -106,7 +101,7 @@ func halfway(err error) error {
 }
 
 // confirm shows what goes, and asks for the workload's name.
-func (f *deleteFlags) confirm(cmd *cobra.Command, console *cli.Console) error {
+func (f *deleteFlags) confirm(cmd *cobra.Command) error {
 	if !terminal(cmd) {
 		return cli.Usage("nothing was done, because standard input is not a terminal. "+
 			"Workload %[1]s and what is in its queues would be gone for good. "+
@@ -114,7 +109,7 @@ func (f *deleteFlags) confirm(cmd *cobra.Command, console *cli.Console) error {
 	}
 	plan := f.options
 	plan.DryRun = true
-	quiet := f.saySlow(console.Log)
+	quiet := f.saySlow(f.console.Log)
 	d, err := workloads.Delete(cmd.Context(), f.cfg, plan)
 	quiet()
 	if err != nil {
@@ -140,18 +135,6 @@ func deleteProgress(console *cli.Console) func(workloads.Progress) {
 			console.Progress(int64(p.Done), int64(p.Total), "deleting "+p.Step, "step", p.Step)
 		}
 	}
-}
-
-func (f *deleteFlags) report(out io.Writer, d *workloads.Deletion) error {
-	if f.json {
-		return printJSON(out, d)
-	}
-	text := deletionText(d)
-	if f.options.DryRun {
-		text += "nothing was deleted: this was a dry run\n"
-	}
-	_, err := io.WriteString(out, text)
-	return err
 }
 
 // deletionText says what goes, or has gone.
@@ -191,7 +174,7 @@ func deletionText(d *workloads.Deletion) string {
 	}
 	if n := len(d.Members); n > 0 && !d.Deleted {
 		fmt.Fprintf(&b, "  %s of it still live: %s\n",
-			cli.Plural(int64(n), "process"), plain(strings.Join(d.Members[:min(n, 10)], ", ")))
+			processes(n), plain(strings.Join(d.Members[:min(n, 10)], ", ")))
 	}
 	if n := len(d.Unfinished); n > 0 && !d.Deleted {
 		fmt.Fprintf(&b, "  runs that are not finished: %s\n", strings.Join(d.Unfinished, ", "))

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/processor"
 )
@@ -24,8 +25,6 @@ func TestAProcessorSaysWhyItDoesNothing(t *testing.T) {
 		"stops, 2 messages in hand": {Phase: "draining", PausedSince: &time.Time{}, PausedBy: "anna", Messages: 2},
 		"it waits at gate \"g\"":    {Phase: "waiting", Reasons: []string{`it waits at gate "g"`}},
 	} {
-		if got := processorSays(&s, &speed{}); got != want {
-			t.Errorf("it says %q, want %q", got, want)
-		}
+		proof.Same(t, processorSays(&s, &speed{}), want, "it says")
 	}
 }

@@ -92,14 +92,10 @@ func TestEveryAzqueueOperationWorksWithSharedKey(t *testing.T) {
 		must(err)
 		peeked, err := q.PeekMessages(ctx, &azqueue.PeekMessagesOptions{NumberOfMessages: new(int32(32))})
 		must(err)
-		if *peeked.Messages[0].MessageText != text {
-			t.Errorf("peeked %q", *peeked.Messages[0].MessageText)
-		}
+		proof.Same(t, *peeked.Messages[0].MessageText, text, "peeked")
 		m, err := q.DequeueMessages(ctx, &azqueue.DequeueMessagesOptions{NumberOfMessages: new(int32(32))})
 		must(err)
-		if *m.Messages[0].MessageText != text {
-			t.Errorf("dequeued %q", *m.Messages[0].MessageText)
-		}
+		proof.Same(t, *m.Messages[0].MessageText, text, "dequeued")
 		u, err := q.UpdateMessage(ctx, *m.Messages[0].MessageID, *m.Messages[0].PopReceipt, "new", nil)
 		must(err)
 		_, err = q.DeleteMessage(ctx, *m.Messages[0].MessageID, *u.PopReceipt, nil)
@@ -110,9 +106,7 @@ func TestEveryAzqueueOperationWorksWithSharedKey(t *testing.T) {
 		}
 		got, err := q.GetProperties(ctx, nil)
 		must(err)
-		if *got.ApproximateMessagesCount != 0 {
-			t.Errorf("%d messages", *got.ApproximateMessagesCount)
-		}
+		proof.Same(t, *got.ApproximateMessagesCount, 0, "messages")
 		_, err = q.ClearMessages(ctx, nil)
 		must(err)
 		_, err = service.DeleteQueue(ctx, "queue", nil)
@@ -283,9 +277,7 @@ func TestARequestWithoutCredentialsIsUnauthenticated(t *testing.T) {
 		"SharedKeyLite a:b": "403 AuthenticationFailed",
 	} {
 		resp := do(authorization)
-		if got := itoa(int64(resp.StatusCode)) + " " + resp.Header.Get("x-ms-error-code"); got != want {
-			t.Errorf("%q: %s, want %s", authorization, got, want)
-		}
+		proof.Same(t, itoa(int64(resp.StatusCode))+" "+resp.Header.Get("x-ms-error-code"), want, authorization)
 		if resp.StatusCode == 401 && !strings.HasPrefix(resp.Header.Get("WWW-Authenticate"), "Bearer authorization_uri=") {
 			t.Errorf("%q: no challenge", authorization)
 		}

@@ -329,7 +329,7 @@ func (p *plan) add(i *Injection, c *counters) {
 		p.decided = i
 	}
 	i.hits.Add(1)
-	c.fault(i.rule.Fault)
+	count(&c.faults, i.rule.Fault)
 }
 
 // darkness is whether an account can be reached.

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 // A rule's effect on the client and on the server, for every kind that decides
@@ -93,9 +95,7 @@ func TestRulesMatchWhatTheySay(t *testing.T) {
 				hit = append(hit, name)
 			}
 		}
-		if int(i.Hits()) != len(hit) {
-			t.Errorf("%v: hits %d, failed %d", r, i.Hits(), len(hit))
-		}
+		proof.Same(t, int(i.Hits()), len(hit), r, i.Hits(), "hits failed")
 		return sorted(hit)
 	}
 	for _, c := range []struct {
@@ -111,13 +111,9 @@ func TestRulesMatchWhatTheySay(t *testing.T) {
 		{Rule{Service: "table"}, ""},
 		{Rule{Service: "queue", Operations: []string{"PutMessage"}, Account: "acct", Object: "two"}, "put two"},
 	} {
-		if got := failing(c.rule); got != c.want {
-			t.Errorf("%v hit %s, want %s", c.rule, got, c.want)
-		}
+		proof.Same(t, failing(c.rule), c.want, c.rule)
 	}
-	if s.Faults() != "" {
-		t.Errorf("left in force: %s", s.Faults())
-	}
+	proof.Same(t, s.Faults(), "", "left in force")
 }
 
 func TestRulesHitAsOftenAsTheySay(t *testing.T) {
@@ -141,9 +137,7 @@ func TestRulesHitAsOftenAsTheySay(t *testing.T) {
 				got += "-"
 			}
 		}
-		if got != c.want {
-			t.Errorf("%v: %s, want %s", c.rule, got, c.want)
-		}
+		proof.Same(t, got, c.want, c.rule)
 	}
 }
 
@@ -184,9 +178,7 @@ func TestARulePrintsWhatItDoes(t *testing.T) {
 	w.do("POST", "/queue/messages", text("x"))
 	want := "answer 500 InternalError account=acct operations=PutMessage,GetMessages every=2 (1 of 2 matching)\n" +
 		"delay-before 1ns service=queue object=q instance=i skip=1 first=9 probability=0.25 (0 of 0 matching)\n"
-	if got := s.Faults(); got != want {
-		t.Errorf("got %s\nwant %s", got, want)
-	}
+	proof.Same(t, s.Faults(), want)
 	for _, r := range []Rule{{}, {Fault: "nosuch"}, {Fault: DelayAfter}, {Fault: Answer, Probability: 2}, {Fault: Answer, Skip: -1}, {Fault: Answer, Service: "file"}, {Fault: Answer, Status: 99}} {
 		func() {
 			defer func() {

@@ -11,6 +11,8 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/data/aztables"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azqueue/v2"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azqueue/v2/sas"
+
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 // Pages cited here: learn.microsoft.com/rest/api/storageservices/create-service-sas,
@@ -89,9 +91,7 @@ func TestAServiceSASAllowsWhatItsPermissionsSay(t *testing.T) {
 				case strings.Contains(allowed, name):
 					want = ""
 				}
-				if got := code(t, err); got != want {
-					t.Errorf("sp=%s, %s: %q, want %q", letters, name, got, want)
-				}
+				proof.Same(t, code(t, err), want, letters, name)
 			}
 		}
 		c := w.client(w.sim.Transport(), w.sign(sas.QueueSignatureValues{QueueName: "other", Permissions: "raup", ExpiryTime: expiry}))

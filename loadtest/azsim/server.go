@@ -338,13 +338,6 @@ var (
 
 // echoable tells client request ids that are sent back: up to 1,024 visible ASCII characters.
 func echoable(id string) bool {
-	if id == "" || len(id) > 1024 {
-		return false
-	}
-	for _, c := range []byte(id) {
-		if c < '!' || c > '~' {
-			return false
-		}
-	}
-	return true
+	return id != "" && len(id) <= 1024 &&
+		!strings.ContainsFunc(id, func(c rune) bool { return c < '!' || c > '~' })
 }

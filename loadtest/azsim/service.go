@@ -17,8 +17,8 @@ import (
 //	backend: operation.run: carry it out
 //	core:    charge what was served, common headers, travel back, count
 //
-// The core makes an account's services with newTableStore(a *account) (table_store.go),
-// newQueueStore(a *account) and newBlobStore(a *account).
+// The core makes an account's services with newTableStore (table_store.go), newQueueStore and
+// newBlobStore.
 
 // service names one of the services of an account.
 type service string

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 )
@@ -146,19 +147,14 @@ func (s *Sim) Reset(account string) {
 }
 
 func (a *account) empty() {
-	a.stores.Store(&stores{newQueueStore(a), newTableStore(a), newBlobStore(a)})
+	tables := newTableStore(a.name, a.beingDeleted, a.sim.config.Tables)
+	a.stores.Store(&stores{newQueueStore(a), tables, newBlobStore(a)})
 }
 
 func validAccountName(name string) bool {
-	if len(name) < 3 || len(name) > 24 {
-		return false
-	}
-	for _, c := range []byte(name) {
-		if (c < 'a' || c > 'z') && (c < '0' || c > '9') {
-			return false
-		}
-	}
-	return true
+	return len(name) >= 3 && len(name) <= 24 && !strings.ContainsFunc(name, func(c rune) bool {
+		return (c < 'a' || c > 'z') && (c < '0' || c > '9')
+	})
 }
 
 // derivedKey is the key of an account that was given none: 64 bytes like a real key, the same for

@@ -13,6 +13,8 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/data/aztables"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azqueue/v2"
+
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 // An account that is disabled refuses whatever it is asked, at both services, and keeps what it
@@ -52,9 +54,7 @@ func TestADisabledAccountRefusesEveryRequestOfBothServices(t *testing.T) {
 	}
 	other.create("queue") // is well
 	s.SetState("acct", Well)
-	if got := texts(w.peek("queue")); got != "x" {
-		t.Errorf("it comes back with %q", got)
-	}
+	proof.Same(t, texts(w.peek("queue")), "x", "it comes back with")
 	s.SetState("nosuch", Gone)
 }
 
@@ -129,9 +129,7 @@ func TestARuleRefusesOneClientOnly(t *testing.T) {
 				t.Errorf("%v: %s is answered %v", r, name, err)
 			}
 		}
-		if i.Hits() != 1 {
-			t.Errorf("%v", i)
-		}
+		proof.Same(t, i.Hits(), 1, i)
 		i.Remove()
 	}
 }
@@ -213,9 +211,7 @@ func TestDeletedQueuesAreGoneWithWhatIsInThem(t *testing.T) {
 	}
 	w.want(404, "QueueNotFound", "GET", "/two/messages", "")
 	w.want(409, "QueueBeingDeleted", "PUT", "/two", "")
-	if got := texts(w.peek("one")); got != "x" {
-		t.Errorf("another has %q", got)
-	}
+	proof.Same(t, texts(w.peek("one")), "x", "another has")
 	if n := s.DeleteQueues("acct"); n != 2 {
 		t.Errorf("%d were left to delete, want 2", n)
 	}

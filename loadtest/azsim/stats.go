@@ -73,8 +73,6 @@ func (c *counters) request(r *request, op *operation, rep *reply) {
 	count(&c.requests, k)
 }
 
-func (c *counters) fault(k FaultKind) { count(&c.faults, k) }
-
 // Stats returns a snapshot of the counters. Requests that are under way may be
 // in some of them and not yet in others.
 func (s *Sim) Stats() Stats {

@@ -18,7 +18,7 @@ func FuzzBatch(f *testing.F) {
 	f.Add("multipart/mixed; boundary=batch_1", []byte(strings.ReplaceAll(whole, "\r\n", "\n")))
 	f.Add("multipart/mixed; boundary=\"batch_1\"", []byte("--batch_1\r\nContent-Type: application/http\r\n\r\nGET /tbl() HTTP/1.1\r\nAccept: application/json\r\n\r\n\r\n--batch_1--"))
 	f.Fuzz(func(t *testing.T, contentType string, body []byte) {
-		s := makeTableStore("acct", 0, TableOptions{})
+		s := newTableStore("acct", 0, TableOptions{})
 		if err := s.create("tbl", filterTime); err != nil {
 			t.Fatal(err)
 		}

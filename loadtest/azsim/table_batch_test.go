@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 // part is one request within a change set.
@@ -129,9 +131,7 @@ func TestBatchRules(t *testing.T) {
 			b := newTable(t)
 			b.want(b.do("POST", "/tbl", `{"PartitionKey":"p","RowKey":"there"}`, "Prefer: return-no-content"), 204, "")
 			a := b.do("POST", "/$batch", changeSet(c.parts...), batchType)
-			if got := innerError(a); got != c.want {
-				t.Errorf("answer %s, want %s\n%s", got, c.want, a.body)
-			}
+			proof.Same(t, innerError(a), c.want, a.body, "answer")
 			if n := strings.Count(a.body, "HTTP/1.1 "); n != 1 {
 				t.Errorf("%d inner answers to a failed batch, want only the failure", n)
 			}

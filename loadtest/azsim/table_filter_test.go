@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 // filterRow is what the filters below are tried on.
@@ -76,9 +78,7 @@ func TestFilterMatches(t *testing.T) {
 			t.Errorf("%q: %v", filter, err)
 			continue
 		}
-		if got := f == nil || f.match(filterRow.find); got != want {
-			t.Errorf("%q is %v, want %v", filter, got, want)
-		}
+		proof.Same(t, f == nil || f.match(filterRow.find), want, filter)
 	}
 }
 
@@ -160,9 +160,7 @@ func TestFilterBoundsAreTight(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := f.bounds(); got != want {
-			t.Errorf("%s: bounds %+v, want %+v", filter, got, want)
-		}
+		proof.Same(t, f.bounds(), want, filter, "bounds")
 	}
 }
 

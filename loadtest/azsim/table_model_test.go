@@ -236,7 +236,7 @@ func race(enter func(i int)) {
 // A page shows a batch whole or not at all (snapshot isolation), also while
 // pages and batches race.
 func TestAPageNeverShowsHalfABatch(t *testing.T) {
-	s := makeTableStore("acct", 0, TableOptions{})
+	s := newTableStore("acct", 0, TableOptions{})
 	if err := s.create("tbl", filterTime); err != nil {
 		t.Fatal(err)
 	}
@@ -273,7 +273,7 @@ func TestAPageNeverShowsHalfABatch(t *testing.T) {
 // A client whose table is deleted meanwhile is told so, and stores nothing.
 func TestWritesToADeletedTableAreLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := makeTableStore("acct", time.Minute, TableOptions{})
+		s := newTableStore("acct", time.Minute, TableOptions{})
 		if err := s.create("tbl", time.Now()); err != nil {
 			t.Fatal(err)
 		}

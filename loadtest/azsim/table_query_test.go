@@ -152,7 +152,7 @@ func TestPagesTogetherAreTheAnswer(t *testing.T) {
 	keys := []string{"", "a", "b", "c", "d"}
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	rapid.Check(t, func(t *rapid.T) {
-		s := makeTableStore("acct", 0, TableOptions{
+		s := newTableStore("acct", 0, TableOptions{
 			EmptyPages: rapid.Bool().Draw(t, "empty"), PartitionPages: rapid.Bool().Draw(t, "partition"), ScanLimit: rapid.IntRange(1, 8).Draw(t, "scan"),
 		})
 		if err := s.create("tbl", now); err != nil {

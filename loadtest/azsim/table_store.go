@@ -45,11 +45,7 @@ type tableStore struct {
 }
 
 // newTableStore makes the Table service of an account.
-func newTableStore(a *account) backend {
-	return makeTableStore(a.name, a.beingDeleted, a.sim.config.Tables)
-}
-
-func makeTableStore(account string, window time.Duration, o TableOptions) *tableStore {
+func newTableStore(account string, window time.Duration, o TableOptions) *tableStore {
 	if o.ScanLimit <= 0 {
 		o.ScanLimit = defaultScanLimit
 	}

@@ -221,9 +221,3 @@ func (p *prober) batch(changes ...change) question {
 
 // fillChunk is what one property of a change holds: less than the 32 Ki characters it may.
 const fillChunk = 30_000
-
-// askBatch sends a batch and gives its answer in words.
-func (p *prober) askBatch(ctx context.Context, changes ...change) (string, error) {
-	re, err := p.ask(ctx, p.batch(changes...))
-	return re.batchAnswer(), err
-}

@@ -411,9 +411,7 @@ func TestOperationsAreNamedAsAzureDoes(t *testing.T) {
 			words := strings.Fields(at)
 			u, err := url.Parse(style[words[1][0]-'0'] + words[2])
 			must(t, err)
-			if got := operationOf(&http.Request{Method: words[0], URL: u}, &target{queues: style[0], tables: style[1], blobs: style[2]}); got != want {
-				t.Errorf("%s: %s, want %s", at, got, want)
-			}
+			proof.Same(t, operationOf(&http.Request{Method: words[0], URL: u}, &target{queues: style[0], tables: style[1], blobs: style[2]}), want, at)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package realaccounts
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -365,8 +366,6 @@ func (f *flow) note(served int64, err error, at time.Duration) {
 		}
 	default:
 		f.failed++
-		if f.cause == nil {
-			f.cause = err
-		}
+		f.cause = cmp.Or(f.cause, err)
 	}
 }

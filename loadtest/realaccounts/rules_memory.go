@@ -140,8 +140,8 @@ func onBatch(changes func(table, other string) []change) asking {
 			}
 			list = changes(t.Name(), other.Name())
 		}
-		answer, err := p.askBatch(ctx, list...)
-		return answer, "", err
+		re, err := p.ask(ctx, p.batch(list...))
+		return re.batchAnswer(), "", err
 	}
 }
 

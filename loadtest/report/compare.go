@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/queuepump/queuepump/internal/cli"
 )
 
 // Comparison is two results figure by figure, or two sides of several results each.
@@ -204,7 +206,7 @@ func (c *Comparison) settings() {
 	}
 	differ("against", func(r *Result) string { return against(r.Against) })
 	differ("limits", func(r *Result) string { return r.Limits.String() })
-	differ("machine", func(r *Result) string { return count(int64(r.Machine.CPUs), "CPU") })
+	differ("machine", func(r *Result) string { return cli.Plural(int64(r.Machine.CPUs), "CPU") })
 	differ("system", func(r *Result) string { return r.Machine.OS })
 	differ("Go", func(r *Result) string { return r.Machine.Go })
 	said := map[string]bool{}
@@ -254,7 +256,7 @@ func (l Limits) String() string {
 
 func (c *Comparison) rows() table {
 	t := table{
-		header: []string{"figure", "before", "after", "change", "", "95 % interval of before; of after"},
+		Header: []string{"figure", "before", "after", "change", "", "95 % interval of before; of after"},
 	}
 	for _, l := range c.Lines {
 		change := ""
@@ -264,7 +266,7 @@ func (c *Comparison) rows() table {
 				change = "+" + change
 			}
 		}
-		t.rows = append(t.rows, []string{
+		t.Rows = append(t.Rows, []string{
 			l.Name, quantity(l.Before, l.Unit), quantity(l.After, l.Unit), change, l.judged(),
 			l.Noise.words(l.Unit),
 		})
@@ -303,9 +305,9 @@ func (c *Comparison) judgedFigures() (n int) {
 }
 
 func (c *Comparison) differing() table {
-	t := table{header: []string{"not the same", "before", "after"}}
+	t := table{Header: []string{"not the same", "before", "after"}}
 	for _, d := range c.Differing {
-		t.rows = append(t.rows, []string{d.Name, d.Before, d.After})
+		t.Rows = append(t.Rows, []string{d.Name, d.Before, d.After})
 	}
 	return t
 }
@@ -316,7 +318,7 @@ func (c *Comparison) words() string {
 		text := fmt.Sprintf("%s (%s, queuepump %s)", s.Started.Format(time.RFC3339), against(s.Against),
 			s.Version)
 		if s.Runs > 1 {
-			text += fmt.Sprintf(" and %s more", count(int64(s.Runs-1), "run"))
+			text += fmt.Sprintf(" and %s more", cli.Plural(int64(s.Runs-1), "run"))
 		}
 		return text
 	}
@@ -357,11 +359,9 @@ func (c *Comparison) HTML(w io.Writer) error {
 		Sentence: "Lines of the plots: before is dashed",
 	}
 	if len(c.Differing) > 0 {
-		d.Sections = append(d.Sections, sectionOf("Not the same", c.differing()))
+		d.Sections = append(d.Sections, pageSection{"Not the same", c.differing(), ""})
 	}
-	compared := sectionOf("Figures", c.rows())
-	compared.Table.Class = "prose"
-	d.Sections = append(d.Sections, compared)
+	d.Sections = append(d.Sections, pageSection{"Figures", c.rows(), "prose"})
 	for _, of := range []struct {
 		title, text, y string
 		times          bool

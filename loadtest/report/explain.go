@@ -1,7 +1,7 @@
 package report
 
 // explained says what a column means; text and page show it.
-type explained struct{ name, text string }
+type explained struct{ Name, Text string }
 
 var legend = []explained{
 	{

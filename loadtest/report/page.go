@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/internal/admin"
+	"github.com/queuepump/queuepump/internal/cli"
 )
 
 //go:embed page.html
@@ -56,26 +57,15 @@ type pageData struct {
 	Sections []pageSection
 	Figures  []*chart
 	Events   []string
-	Legend   []pageTerm
+	Legend   []explained
 	Machine  string
 }
 
 // pageSection is a table with a heading.
 type pageSection struct {
 	Title string
-	Table pageTable
-}
-
-type pageTable struct {
-	Class  string // of its style; "prose" has sentences in it
-	Header []string
-	Rows   [][]string
-}
-
-type pageTerm struct{ Name, Text string }
-
-func sectionOf(title string, t table) pageSection {
-	return pageSection{title, pageTable{"", t.header, t.rows}}
+	Table table
+	Class string // of the table's style; "prose" has sentences in it
 }
 
 // HTML writes the result as one page. The page refers to nothing outside itself and runs only the
@@ -83,7 +73,7 @@ func sectionOf(title string, t table) pageSection {
 func (r *Result) HTML(w io.Writer) error {
 	d := pageData{
 		Title: "Load test: " + r.Scenario, Settings: r.Settings, Trouble: r.Trouble,
-		Sentence: r.account(), Figures: drawn(r.charts()...), Legend: terms(), Machine: r.machine(),
+		Sentence: r.account(), Figures: drawn(r.charts()...), Legend: legend, Machine: r.machine(),
 		Intro: fmt.Sprintf(
 			"On %s, %s, %s of load.", against(r.Against), r.Started.Format(time.RFC3339),
 			duration(r.Seconds),
@@ -92,33 +82,24 @@ func (r *Result) HTML(w io.Writer) error {
 	for _, e := range r.Events {
 		d.Events = append(d.Events, fmt.Sprintf("%s: %s", moment(e.At), e.Text))
 	}
-	found := sectionOf("What was found", r.findingRows())
-	found.Table.Class = "prose"
-	d.Sections = append(
-		d.Sections, found, sectionOf("Phases", r.phaseRows()),
-		sectionOf("Time until a task's handling began", r.latencyRows()),
-	)
+	d.Sections = []pageSection{
+		{"What was found", r.findingRows(), "prose"},
+		{"Phases", r.phaseRows(), ""},
+		{"Time until a task's handling began", r.latencyRows(), ""},
+	}
 	if len(r.Groups) > 0 {
-		d.Sections = append(d.Sections, sectionOf("Groups of tasks", r.groupRows()))
+		d.Sections = append(d.Sections, pageSection{"Groups of tasks", r.groupRows(), ""})
 	}
 	if r.Curve != nil {
-		d.Sections = append(d.Sections, sectionOf("By "+r.Curve.Of, r.Curve.rows()))
+		d.Sections = append(d.Sections, pageSection{"By " + r.Curve.Of, r.Curve.rows(), ""})
 	}
-	d.Sections = append(d.Sections, sectionOf("Accounts", r.accountRows()))
+	d.Sections = append(d.Sections, pageSection{"Accounts", r.accountRows(), ""})
 	return page.Execute(w, d)
-}
-
-func terms() []pageTerm {
-	var out []pageTerm
-	for _, l := range legend {
-		out = append(out, pageTerm{l.name, l.text})
-	}
-	return out
 }
 
 func (r *Result) machine() string {
 	m := r.Machine
 	return fmt.Sprintf("The load came from a machine with %s, %s, %s, queuepump %s; the "+
 		"most heap in use was %s MiB.",
-		count(int64(m.CPUs), "CPU"), m.OS, m.Go, m.Version, number(m.PeakBytes/(1<<20)))
+		cli.Plural(int64(m.CPUs), "CPU"), m.OS, m.Go, m.Version, number(m.PeakBytes/(1<<20)))
 }

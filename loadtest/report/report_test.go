@@ -117,8 +117,8 @@ func TestTextShowsNoControlCharactersAndExplainsEveryFigure(t *testing.T) {
 		}
 	}
 	for _, l := range legend {
-		if !strings.Contains(text, l.name) {
-			t.Errorf("the column %s is not explained", l.name)
+		if !strings.Contains(text, l.Name) {
+			t.Errorf("the column %s is not explained", l.Name)
 		}
 	}
 }
@@ -127,17 +127,17 @@ func TestEveryColumnIsExplainedOrSpeaksForItself(t *testing.T) {
 	r := sample("soak", 1)
 	var explained strings.Builder
 	for _, l := range legend {
-		explained.WriteString(l.name + ", ")
+		explained.WriteString(l.Name + ", ")
 	}
 	plainWords := []string{"phase", "group", "account", "accounts", "queues", "processors", "from", "to", "limit/s", "sent", "handled", "put", "taken", "requests", "failed", "first due", "last begun", "tasks begun"}
 	for _, tb := range []table{r.phaseRows(), r.latencyRows(), r.groupRows(), r.accountRows()} {
-		for i, h := range tb.header {
+		for i, h := range tb.Header {
 			if !strings.Contains(explained.String(), h) && !slices.Contains(plainWords, h) {
 				t.Errorf("the column %s is not explained", h)
 			}
-			for _, row := range tb.rows {
-				if len(row) != len(tb.header) {
-					t.Errorf("under %s, column %d: %d cells under %d names", h, i, len(row), len(tb.header))
+			for _, row := range tb.Rows {
+				if len(row) != len(tb.Header) {
+					t.Errorf("under %s, column %d: %d cells under %d names", h, i, len(row), len(tb.Header))
 				}
 			}
 		}
@@ -242,18 +242,12 @@ func TestManyAccountsAreThreeLines(t *testing.T) {
 
 func TestNumbersAreWrittenToBeRead(t *testing.T) {
 	for v, want := range map[float64]string{0: "0", 1: "1", 12.345: "12.3", 1234567: "1,234,567", 0.01234: "0.0123", 123.6: "124", -5: "-5", 999.7: "1,000"} {
-		if got := number(v); got != want {
-			t.Errorf("%v: %q, want %q", v, got, want)
-		}
+		proof.Same(t, number(v), want, v)
 	}
 	for v, want := range map[float64]string{0: "0.0 %", 0.5: "50.0 %", 0.0123: "1.2 %", 0.00005: "0.005 %", 1: "100.0 %"} {
-		if got := percent(v); got != want {
-			t.Errorf("%v: %q, want %q", v, got, want)
-		}
+		proof.Same(t, percent(v), want, v)
 	}
 	for v, want := range map[float64]string{0: "0", 0.0000015: "1.5 µs", 0.25: "250 ms", 3: "3 s", 3600: "1h0m0s"} {
-		if got := duration(v); got != want {
-			t.Errorf("%v: %q, want %q", v, got, want)
-		}
+		proof.Same(t, duration(v), want, v)
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/dustin/go-humanize"
 
+	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/internal/logs"
 )
 
@@ -54,7 +55,7 @@ func (r *Result) Text(w io.Writer) error {
 	section(&b, r.accountRows())
 	fmt.Fprintln(&b, "COLUMNS")
 	for _, l := range legend {
-		described(&b, l.name, l.text)
+		described(&b, l.Name, l.Text)
 	}
 	fmt.Fprintln(&b, "\nFOUND") // last, where it is still seen when the rest has scrolled away
 	for _, f := range r.Findings {
@@ -85,19 +86,17 @@ func against(a Against) string {
 // account accounts for every task in a sentence.
 func (r *Result) account() string {
 	t := r.Tasks
-	s := fmt.Sprintf("%s sent in %s", count(t.Sent, "task"), count(t.Messages, "message"))
+	s := fmt.Sprintf("%s sent in %s", cli.Plural(t.Sent, "task"), cli.Plural(t.Messages, "message"))
 	if t.WarmUp > 0 {
 		s += fmt.Sprintf(", %s of them to warm up", humanize.Comma(t.WarmUp))
 	}
-	s += fmt.Sprintf(
-		"; %s handled, %s lost, %s handled twice", number(float64(t.Handled)),
-		number(float64(t.Lost)), number(float64(t.Duplicates)),
-	)
+	s += fmt.Sprintf("; %s handled, %s lost, %s handled twice", number(float64(t.Handled)),
+		number(float64(t.Lost)), number(float64(t.Duplicates)))
 	if t.Unsent > 0 {
 		s += fmt.Sprintf("; %s due but never taken", number(float64(t.Unsent)))
 	}
 	if t.Strangers > 0 {
-		s += fmt.Sprintf("; %s of another program", count(t.Strangers, "task"))
+		s += fmt.Sprintf("; %s of another program", cli.Plural(t.Strangers, "task"))
 	}
 	if t.Finishing >= 1 {
 		s += fmt.Sprintf("; the last one %s after the load ended", duration(t.Finishing))
@@ -131,17 +130,17 @@ func Wrap(text string, width int) (lines []string) {
 
 // table is rows of cells under a header. Names in it come from outside.
 type table struct {
-	header []string
-	rows   [][]string
+	Header []string
+	Rows   [][]string
 }
 
 func section(b *strings.Builder, t table) {
-	if len(t.rows) == 0 {
+	if len(t.Rows) == 0 {
 		return
 	}
 	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, strings.ToUpper(strings.Join(t.header, "\t")))
-	for _, row := range t.rows {
+	fmt.Fprintln(w, strings.ToUpper(strings.Join(t.Header, "\t")))
+	for _, row := range t.Rows {
 		for i, c := range row {
 			if i > 0 {
 				fmt.Fprint(w, "\t")
@@ -156,19 +155,9 @@ func section(b *strings.Builder, t table) {
 
 func (r *Result) phaseRows() table {
 	t := table{
-		header: []string{
-			"phase",
-			"from",
-			"to",
-			"processors",
-			"accounts",
-			"offered/s",
-			"sent/s",
-			"put/s",
-			"taken/s",
-			"handled/s",
-			"use",
-			"throttled",
+		Header: []string{
+			"phase", "from", "to", "processors", "accounts", "offered/s", "sent/s", "put/s", "taken/s",
+			"handled/s", "use", "throttled",
 		},
 	}
 	for _, p := range r.Phases {
@@ -176,7 +165,7 @@ func (r *Result) phaseRows() table {
 		if p.Offered != nil {
 			offered = number(*p.Offered)
 		}
-		t.rows = append(t.rows, []string{
+		t.Rows = append(t.Rows, []string{
 			p.Name, moment(p.From), moment(p.To), strconv.Itoa(p.Processors), strconv.Itoa(p.Accounts),
 			offered, number(p.Sent), number(p.Put), number(p.Taken), number(p.Handled), percent(p.Use),
 			ratio(p.Throttled, p.Requests),
@@ -187,15 +176,7 @@ func (r *Result) phaseRows() table {
 
 // latencyHeader names the columns of percentiles.
 var latencyHeader = []string{
-	"from schedule: p50",
-	"p90",
-	"p99",
-	"p99.9",
-	"max",
-	"from send: p50",
-	"p90",
-	"p99",
-	"p99.9",
+	"from schedule: p50", "p90", "p99", "p99.9", "max", "from send: p50", "p90", "p99", "p99.9",
 	"max",
 }
 
@@ -209,15 +190,11 @@ func percentiles(schedule, send *Latency) (cells []string) {
 }
 
 func (r *Result) latencyRows() table {
-	t := table{header: append([]string{"phase", "tasks begun"}, latencyHeader...)}
+	t := table{Header: append([]string{"phase", "tasks begun"}, latencyHeader...)}
 	for i := range r.Phases {
 		if p := &r.Phases[i]; p.FromSend.Count > 0 {
-			t.rows = append(
-				t.rows,
-				append(
-					[]string{p.Name, number(float64(p.FromSend.Count))},
-					percentiles(&p.FromSchedule, &p.FromSend)...),
-			)
+			t.Rows = append(t.Rows, append([]string{p.Name, number(float64(p.FromSend.Count))},
+				percentiles(&p.FromSchedule, &p.FromSend)...))
 		}
 	}
 	return t
@@ -225,11 +202,11 @@ func (r *Result) latencyRows() table {
 
 func (r *Result) groupRows() table {
 	t := table{
-		header: append([]string{"group", "sent", "handled", "first due", "last begun"}, latencyHeader...),
+		Header: append([]string{"group", "sent", "handled", "first due", "last begun"}, latencyHeader...),
 	}
 	for i := range r.Groups {
 		g := &r.Groups[i]
-		t.rows = append(t.rows, append([]string{
+		t.Rows = append(t.Rows, append([]string{
 			g.Name, number(float64(g.Sent)), number(float64(g.Handled)), moment(g.First), moment(g.Last),
 		}, percentiles(&g.FromSchedule, &g.FromSend)...))
 	}
@@ -237,32 +214,22 @@ func (r *Result) groupRows() table {
 }
 
 func (c *Curve) rows() table {
-	t := table{header: []string{c.Of, c.Unit, "limit", "share", "p99 " + c.P99}}
+	t := table{Header: []string{c.Of, c.Unit, "limit", "share", "p99 " + c.P99}}
 	for _, p := range c.Points {
 		limit, share := "", ""
 		if p.Limit != nil && *p.Limit > 0 {
 			limit, share = number(*p.Limit), percent(p.Value / *p.Limit)
 		}
-		t.rows = append(t.rows, []string{number(p.X), number(p.Value), limit, share, optional(p.P99)})
+		t.Rows = append(t.Rows, []string{number(p.X), number(p.Value), limit, share, optional(p.P99)})
 	}
 	return t
 }
 
 func (r *Result) accountRows() table {
 	t := table{
-		header: []string{
-			"account",
-			"queues",
-			"limit/s",
-			"spent/s",
-			"use",
-			"peak/s",
-			"put",
-			"taken",
-			"requests",
-			"throttled",
-			"failed",
-			"control",
+		Header: []string{
+			"account", "queues", "limit/s", "spent/s", "use", "peak/s", "put", "taken", "requests",
+			"throttled", "failed", "control",
 		},
 	}
 	for _, a := range r.Accounts {
@@ -270,7 +237,7 @@ func (r *Result) accountRows() table {
 		if a.Limit > 0 {
 			limit, use = number(a.Limit), percent(a.Units/a.Limit)
 		}
-		t.rows = append(t.rows, []string{
+		t.Rows = append(t.Rows, []string{
 			a.Name, strconv.Itoa(a.Queues), limit, number(a.Units), use, number(a.Peak),
 			number(float64(a.Put)), number(float64(a.Taken)), number(float64(a.Requests)),
 			number(float64(a.Throttled)), number(float64(a.Failed)), number(float64(a.Control)),
@@ -280,9 +247,9 @@ func (r *Result) accountRows() table {
 }
 
 func (r *Result) findingRows() table {
-	t := table{header: []string{"found", "", "which is"}}
+	t := table{Header: []string{"found", "", "which is"}}
 	for _, f := range r.Findings {
-		t.rows = append(t.rows, []string{f.Name, f.shown(), f.Text})
+		t.Rows = append(t.Rows, []string{f.Name, f.shown(), f.Text})
 	}
 	return t
 }
@@ -315,13 +282,6 @@ func number(v float64) string {
 	default:
 		return strconv.FormatFloat(v, 'g', 3, 64)
 	}
-}
-
-func count(n int64, thing string) string {
-	if n == 1 {
-		return "1 " + thing
-	}
-	return humanize.Comma(n) + " " + thing + "s"
 }
 
 func percent(v float64) string {

@@ -65,7 +65,7 @@ func (c *cluster) config(instance string) (pump.Config, error) {
 		}
 		m := c.t.meters[i]
 		cfg.Accounts[i] = pump.Account{
-			Name: m.name, Queues: m.queues, Weight: a.Weight, Storage: m.wrap(st, c.t.table),
+			Name: m.name, Queues: m.queues, Weight: a.Weight, Storage: &meteredAccount{st, m, c.t.table},
 		}
 	}
 	return cfg, nil

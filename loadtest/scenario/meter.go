@@ -97,12 +97,8 @@ func (m *meter) row(op, object string, request func() error) error {
 	return err
 }
 
-// wrap gives an account that is counted. All requests to tables go to the one named table: the rows
-// of a test must be away from all others.
-func (m *meter) wrap(a storage.Account, table string) storage.Account {
-	return &meteredAccount{Account: a, meter: m, table: table}
-}
-
+// meteredAccount is an account that is counted. All requests to tables go to the one named table:
+// the rows of a test must be away from all others.
 type meteredAccount struct {
 	storage.Account
 	meter *meter

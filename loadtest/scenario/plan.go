@@ -209,13 +209,18 @@ func planRamp(p *planner) error {
 	return nil
 }
 
-func planSoak(p *planner) error {
+// even makes phases of the same length, at half of what the accounts give.
+func (p *planner) even(names ...string) error {
 	rate, err := p.rate(0.5)
-	p.phase("first third", load{until: p.part(1. / 3), rate: rate})
-	p.phase("second third", load{until: p.part(2. / 3), rate: rate})
-	p.phase("last third", load{until: p.part(1), rate: rate})
-	p.answer = answerSoak
+	for i, name := range names {
+		p.phase(name, load{until: p.part(float64(i+1) / float64(len(names))), rate: rate})
+	}
 	return err
+}
+
+func planSoak(p *planner) error {
+	p.answer = answerSoak
+	return p.even("first third", "second third", "last third")
 }
 
 func planBurst(p *planner) error {
@@ -236,12 +241,9 @@ func planBurst(p *planner) error {
 
 func planHotKey(p *planner) error {
 	p.o.HotShare = cmp.Or(p.o.HotShare, 0.5)
-	rate, err := p.rate(0.5)
-	p.phase("first half", load{until: p.part(0.5), rate: rate})
-	p.phase("second half", load{until: p.part(1), rate: rate})
 	p.grouped = true
 	p.answer = answerHotKey
-	return err
+	return p.even("first half", "second half")
 }
 
 // victim is the account that something is done to.
@@ -262,10 +264,6 @@ func planDark(p *planner) error {
 	if err != nil {
 		return err
 	}
-	rate, err := p.rate(0.5)
-	p.phase("before", load{until: p.part(1. / 3), rate: rate})
-	p.phase("dark", load{until: p.part(2. / 3), rate: rate})
-	p.phase("after", load{until: p.part(1), rate: rate})
 	turn := func(on bool) func(context.Context, *test) error {
 		return func(context.Context, *test) error {
 			m.dark.Store(on)
@@ -276,21 +274,17 @@ func planDark(p *planner) error {
 		step{p.part(1. / 3), m.name + " is dark", turn(true)},
 		step{p.part(2. / 3), m.name + " is back", turn(false)})
 	p.answer = answerDark
-	return err
+	return p.even("before", "dark", "after")
 }
 
 func planRolling(p *planner) error {
-	rate, err := p.rate(0.5)
-	p.phase("before", load{until: p.part(1. / 3), rate: rate})
-	p.phase("restarts", load{until: p.part(2. / 3), rate: rate})
-	p.phase("after", load{until: p.part(1), rate: rate})
 	for i := range p.o.Processors {
 		at := p.part((1 + float64(i)/float64(p.o.Processors)) / 3)
 		replace := func(ctx context.Context, t *test) error { return t.cluster.replace(ctx, i) }
 		p.steps = append(p.steps, step{at, fmt.Sprintf("processor %d is replaced", i+1), replace})
 	}
 	p.answer = answerRolling
-	return err
+	return p.even("before", "restarts", "after")
 }
 
 // amounts are 1, 2, 5, 10, 20, 50 and so on up to n, and n.

@@ -112,11 +112,6 @@ func (r *recorder) grouped(t task, now time.Duration) {
 	g.add(now, t)
 }
 
-// withGroups makes the recorder look at groups, the rest included, from the first task on.
-func (r *recorder) withGroups() {
-	r.groups[groupRest] = &groupSeen{latencies: newLatencies()}
-}
-
 // latencies are the times until the handling of tasks began: since they were due, if they had a
 // schedule, and since they were sent.
 type latencies struct{ schedule, send *hdrhistogram.Histogram }

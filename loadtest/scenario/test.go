@@ -110,7 +110,8 @@ func newTest(w World, o Options) (*test, error) {
 	t.judgeQueues()
 	t.record = newRecorder(o.ID)
 	if p.grouped {
-		t.record.withGroups()
+		// The recorder looks at groups, the rest included, from the first task on.
+		t.record.groups[groupRest] = &groupSeen{latencies: newLatencies()}
 	}
 	t.source = newSource(o.ID, t.plan, &t.o, t.record, t.put)
 	t.cluster = newCluster(t)

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 )
 
@@ -24,16 +25,12 @@ func call(t *testing.T, h http.Handler, method, path, body string, status int, h
 	}
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
-	if w.Code != status {
-		t.Errorf("%s %s %s: %d %s, want %d", method, path, clipped(body), w.Code, w.Body, status)
-	}
+	proof.Same(t, w.Code, status, method, path, clipped(body), w.Body)
 	var v map[string]any
 	if err := json.Unmarshal(w.Body.Bytes(), &v); err != nil {
 		t.Errorf("%s %s: %v: %q", method, path, err, w.Body)
 	}
-	if got := w.Header().Get("Content-Type"); got != "application/json" {
-		t.Errorf("%s %s: Content-Type %s", method, path, got)
-	}
+	proof.Same(t, w.Header().Get("Content-Type"), "application/json", method, path, "Content-Type")
 	return v
 }
 
@@ -54,9 +51,7 @@ func TestFaultsAreReadAndReplaced(t *testing.T) {
 	const faults = `{"faults":[` +
 		`{"account":"one","fault":"lost-answer","op":["PutMessage"],"rate":0.01},` +
 		`{"account":"two","fault":"dark","for":"20s","from":"30s"}]}`
-	if got := compact(t, call(t, h, "PUT", "/faults", faults, 200)); got != faults {
-		t.Errorf("after PUT: %s", got)
-	}
+	proof.Same(t, compact(t, call(t, h, "PUT", "/faults", faults, 200)), faults, "after PUT")
 	// What GET gives, PUT takes.
 	got := compact(t, call(t, h, "GET", "/faults", "", 200))
 	if again := compact(t, call(t, h, "PUT", "/faults", got, 200)); again != faults {
@@ -173,9 +168,7 @@ func TestCountsSayWhatHappened(t *testing.T) {
 		`{"account":"one","code":"","count":1,"operation":"PutMessage","service":"queue","status":201},` +
 		`{"account":"one","code":"ServerBusy","count":2,"operation":"PutMessage","service":"queue","status":503}],` +
 		`"seed":1,"throttled":0}`
-	if got != want {
-		t.Errorf("got  %s\nwant %s", got, want)
-	}
+	proof.Same(t, got, want)
 }
 
 // A browser sends these for a page from elsewhere.

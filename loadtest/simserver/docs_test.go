@@ -24,9 +24,7 @@ func TestTheDocumentShowsWhatIsThere(t *testing.T) {
 			}
 		}
 	}
-	if shown != 1 {
-		t.Errorf("%d examples of Go are shown", shown)
-	}
+	proof.Same(t, shown, 1, "examples of Go are shown")
 	prose := strings.Join(d.Prose(), "\n")
 	for _, k := range kinds {
 		if !strings.Contains(prose, "`"+k.name+"`") {

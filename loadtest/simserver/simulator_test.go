@@ -88,9 +88,7 @@ func TestAnAccountIsDarkWhenTheScheduleSaysSo(t *testing.T) {
 		} {
 			time.Sleep(time.Until(began.Add(c.after)))
 			synctest.Wait() // the timers of this instant
-			if got := works(two); got != c.works {
-				t.Errorf("after %v the account works: %v", c.after, got)
-			}
+			proof.Same(t, works(two), c.works, c.after, "after the account works")
 			if !works(one) {
 				t.Errorf("after %v the other account is dark", c.after)
 			}
@@ -114,9 +112,7 @@ func TestFaultsOfOneAccountThatOverlapAddUp(t *testing.T) {
 			{45 * time.Second, true, true},
 		} {
 			time.Sleep(time.Until(began.Add(c.after)))
-			if got := works(one); got != c.one {
-				t.Errorf("after %v account one works: %v", c.after, got)
-			}
+			proof.Same(t, works(one), c.one, c.after, "after account one works")
 			if got := works(two); got != c.two {
 				t.Errorf("after %v account two works: %v", c.after, got)
 			}
@@ -154,9 +150,7 @@ func TestAFaultByRateIsInForceForItsTime(t *testing.T) {
 		if got := counts.Faults[0]; got.Active || got.Hits != int64(n) {
 			t.Errorf("the fault is counted as %+v, want %d hits", got, n)
 		}
-		if got := counts.Happened["error"]; got != int64(n) {
-			t.Errorf("%d errors are counted, want %d", got, n)
-		}
+		proof.Same(t, counts.Happened["error"], int64(n), n, "errors are counted")
 	})
 }
 
@@ -181,9 +175,7 @@ func TestFaultsThatAreReplacedComeNoMore(t *testing.T) {
 			t.Errorf("after a refusal %v are in force", got)
 		}
 		s.Close()
-		if err := s.SetFaults(make([]Fault, maxFaults+1)...); err == nil || !strings.Contains(err.Error(), "too many") {
-			t.Errorf("too many faults: %v", err)
-		}
+		proof.Says(t, s.SetFaults(make([]Fault, maxFaults+1)...), "too many", "too many faults")
 	})
 }
 
@@ -248,9 +240,7 @@ func TestFaultsChangeUnderLoad(t *testing.T) {
 			got += r.Count
 		}
 	}
-	if got != int64(n) {
-		t.Errorf("%d puts were sent, %d are counted", n, got)
-	}
+	proof.Same(t, got, int64(n), n, "puts were sent are counted")
 }
 
 // What becomes of an account by a hand of people: it refuses, is disabled, is deleted, loses its
@@ -298,9 +288,7 @@ func TestAnAccountRefusesIsDisabledIsGoneAndComesBack(t *testing.T) {
 				if p, err := one.GetProperties(t.Context(), nil); err == nil {
 					left = int(*p.ApproximateMessagesCount)
 				}
-				if left != c.left {
-					t.Errorf("%d messages are left, want %d (-1: no queue)", left, c.left)
-				}
+				proof.Same(t, left, c.left, "messages are left -1 no queue")
 			})
 		})
 	}

@@ -49,8 +49,6 @@ var words = []word{
 	timeWord("repeat", longest, func(f *Fault) *time.Duration { return &f.Repeat }),
 }
 
-func wordNames() []string { return namesOf(words, func(w word) string { return w.name }) }
-
 func textWord(name string, at func(*Fault) *string, judge func(string) error) word {
 	return word{
 		name: name,
@@ -241,7 +239,7 @@ func ParseFault(text string) (Fault, error) {
 func (f *Fault) read(name, value string) error {
 	i := slices.IndexFunc(words, func(w word) bool { return w.name == name })
 	if i < 0 {
-		return unknown("word", name, wordNames())
+		return unknown("word", name, namesOf(words, func(w word) string { return w.name }))
 	}
 	if err := words[i].read(f, value); err != nil {
 		return fmt.Errorf("%s: %w", name, err)

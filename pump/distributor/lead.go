@@ -121,7 +121,7 @@ func (d *Distributor) distribute(ctx context.Context, r *run) error {
 	case err != nil && r.leads != nil && !r.live && troubled(err):
 		return err // the run stays open: another, or this one later, reads on
 	case err != nil:
-		d.breakRun(rows, r, err.Error())
+		d.noteEnd(rows, r, err.Error(), slog.LevelError, "the run is broken")
 		return err
 	case how == endOfSource:
 		err := r.runs.Seal(rows, r.id, r.read.Counts)
@@ -166,10 +166,6 @@ func outlive(ctx context.Context) (context.Context, context.CancelFunc) {
 		stop()
 		cancel()
 	}
-}
-
-func (d *Distributor) breakRun(ctx context.Context, r *run, note string) {
-	d.noteEnd(ctx, r, note, slog.LevelError, "the run is broken")
 }
 
 // noteEnd marks a run as broken, and says so as loudly as that is news.

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -58,9 +59,7 @@ type refusals struct {
 }
 
 func (r *refusals) refuse(what string, err error) {
-	if r.cause == nil {
-		r.cause = err
-	}
+	r.cause = cmp.Or(r.cause, err)
 	if !slices.Contains(r.refused, what) {
 		r.refused = append(r.refused, what)
 	}

@@ -10,24 +10,70 @@ import (
 	"github.com/queuepump/queuepump/pump/processor"
 )
 
-// sample is a metric whose value is read from a process's state.
-type sample[S any] struct {
-	desc  *prometheus.Desc
-	kind  prometheus.ValueType
-	value func(S) float64
+// sample is what a metric is at one moment. One without a value is not shown: of an unknown figure
+// alerts and scalers keep the last value.
+type sample struct {
+	name, help string // without the prefix
+	kind       prometheus.ValueType
+	value      *float64
 }
 
-// newDesc is the description of a metric without its prefix.
-func newDesc(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc("queuepump_"+name, help, labels, nil)
+type number interface {
+	int | int64 | uint64 | float64
 }
 
-func counter[S any](name, help string, value func(S) float64) sample[S] {
-	return sample[S]{newDesc(name, help), prometheus.CounterValue, value}
+func counter[N number](name string, value N, help string) sample {
+	return sample{name, help, prometheus.CounterValue, new(float64(value))}
 }
 
-func gauge[S any](name, help string, value func(S) float64) sample[S] {
-	return sample[S]{newDesc(name, help), prometheus.GaugeValue, value}
+func gauge[N number](name string, value N, help string) sample {
+	return sample{name, help, prometheus.GaugeValue, new(float64(value))}
+}
+
+// known is a gauge that has no value at times.
+func known(name string, value *float64, help string) sample {
+	return sample{name, help, prometheus.GaugeValue, value}
+}
+
+// group are samples that have a label in common, or have none.
+type group struct {
+	samples []sample
+	label   []string
+	of      []string // the label's value
+}
+
+func labelled(label, of string, samples ...sample) group {
+	return group{samples, []string{label}, []string{of}}
+}
+
+func (g *group) desc(s *sample) *prometheus.Desc {
+	return prometheus.NewDesc("queuepump_"+s.name, s.help, g.label, nil)
+}
+
+// collector are the metrics that are read from a process's state when they are asked for.
+type collector[S any] struct {
+	state  func() S
+	sketch S // a state that has a place for each metric
+	groups func(*S) []group
+}
+
+func (c *collector[S]) Describe(out chan<- *prometheus.Desc) {
+	for _, g := range c.groups(&c.sketch) {
+		for _, s := range g.samples {
+			out <- g.desc(&s)
+		}
+	}
+}
+
+func (c *collector[S]) Collect(out chan<- prometheus.Metric) {
+	state := c.state()
+	for _, g := range c.groups(&state) {
+		for _, s := range g.samples {
+			if s.value != nil {
+				out <- prometheus.MustNewConstMetric(g.desc(&s), s.kind, *s.value, g.of...)
+			}
+		}
+	}
 }
 
 func truth(b bool) float64 {
@@ -45,281 +91,188 @@ func part(n, most int) float64 {
 	return float64(n) / float64(most)
 }
 
-// processorMetrics are read from a processor's state.
-type processorMetrics struct{ state func() processor.State }
-
-var processorSamples = []sample[processor.State]{
-	gauge("ready", "1 if the process does what it should; /readyz says why not.",
-		func(s processor.State) float64 { return truth(s.Ready) }),
-	gauge("paused", "1 while an operator has paused the workload, so that nothing is started.",
-		func(s processor.State) float64 { return truth(s.PausedSince != nil) }),
-	gauge("messages_in_hand", "Messages taken and not yet settled.",
-		func(s processor.State) float64 { return float64(s.Messages) }),
-	gauge("handlers", "How many handlers may be at work at once (--concurrency).",
-		func(s processor.State) float64 { return float64(s.Handlers) }),
-	gauge("handlers_failing_tasks",
-		"Tasks that failed since the handlers fail: of late as many failed as were done; 0: they do not.",
-		func(s processor.State) float64 { return float64(s.Failing.Count) }),
-	gauge("handlers_overdue",
-		"Handlers that have been at work for over a minute and ten times as long as tasks usually take.",
-		func(s processor.State) float64 { return float64(s.HandlersOverdue) }),
-	gauge("lease_seconds",
-		"For how long messages are hidden that are got now; it follows the work unless it is fixed.",
-		func(s processor.State) float64 { return s.LeaseSeconds }),
-	gauge("retry_first_seconds", "The longest delay of a task that fails for the first time.",
-		func(s processor.State) float64 { return s.RetrySeconds }),
-	gauge("queues_read", "Queues that the process reads.", func(s processor.State) float64 {
-		return float64(s.Queues)
-	}),
-	counter("tasks_handled_total", "Tasks that the handler has done.",
-		func(s processor.State) float64 { return float64(s.Done.Handled) }),
-	counter("tasks_failed_total", "Tasks whose handler failed.",
-		func(s processor.State) float64 { return float64(s.Done.Failed) }),
-	counter("tasks_rejected_total", "Tasks that the handler rejected.",
-		func(s processor.State) float64 { return float64(s.Done.Rejected) }),
-	gauge("not_now_tasks_per_second",
-		"Tasks that the process starts a second because tasks were told \"not now\"; "+
-			"0: as many as there are.",
-		func(s processor.State) float64 { return s.NotNow.Rate }),
-	gauge("keys_over", "Keys that are over the limits of perKey.",
-		func(s processor.State) float64 { return float64(s.KeysOver.Keys) }),
-	gauge("keys_held_tasks", "Tasks of keys that are over their limits, in hand and put back, about.",
-		func(s processor.State) float64 { return float64(s.KeysOver.Tasks) }),
-	gauge("keys_wait_seconds", "How long the last task of such a key waits, about.",
-		func(s processor.State) float64 { return s.KeysOver.WaitSeconds }),
-	counter("tasks_retried_total", "Tasks put back for another attempt.",
-		func(s processor.State) float64 { return float64(s.Done.Retried) }),
-	counter("tasks_released_total", "Tasks put back without an attempt.",
-		func(s processor.State) float64 { return float64(s.Done.Released) }),
-	counter("tasks_skipped_total",
-		"Tasks settled without being handled, because their key was begun too recently.",
-		func(s processor.State) float64 { return float64(s.Done.Skipped) }),
-	counter("tasks_duplicate_total",
-		"Tasks recognised as done before, by the ledger or because their run was closed.",
-		func(s processor.State) float64 { return float64(s.Done.Duplicates) }),
-	counter("tasks_recorded_total", "Tasks whose end was recorded in the ledger.",
-		func(s processor.State) float64 { return float64(s.Done.Recorded) }),
-	counter("ledger_commits_total", "Group commits to the ledger.",
-		func(s processor.State) float64 { return float64(s.Done.Commits) }),
-	counter("results_total", "Results that are kept in blobs.",
-		func(s processor.State) float64 { return float64(s.Done.Results) }),
-	counter("result_bytes_total", "Bytes of these results before they are compressed.",
-		func(s processor.State) float64 { return float64(s.Done.ResultBytes) }),
-	counter("result_objects_total", "Objects that these results were put in.",
-		func(s processor.State) float64 { return float64(s.Done.Objects) }),
-	counter("result_objects_refused_total",
-		"Objects that an account did not take; another one took them, or they were put later.",
-		func(s processor.State) float64 { return float64(s.Done.ObjectsRefused) }),
-	gauge("messages_uncommitted", "Messages whose results wait to be recorded in the ledger.",
-		func(s processor.State) float64 { return float64(s.Uncommitted) }),
-	gauge("state_used",
-		"The part of its bound that the fullest reducer's state of its segments takes, from 0 to 1.",
-		func(s processor.State) float64 { return s.StateUsed }),
-	gauge("states_full",
-		"Segments whose reducer's state had no room for results within the last hour: "+
-			"their tasks wait or go into quarantine.",
-		func(s processor.State) float64 { return float64(s.StatesFull) }),
-	gauge("ledger_runs",
-		"Live runs in the ledger of the segment, of those of this process, that is nearest to a bound.",
-		func(s processor.State) float64 { return float64(s.Ledger.Runs) }),
-	gauge("ledger_runs_used",
-		"The part of the live runs that it may have, from 0 to 1; "+
-			"from 0.5 on runs that no process continues end sooner, at 1 tasks of further runs wait.",
-		func(s processor.State) float64 { return part(s.Ledger.Runs, s.Ledger.RunsMost) }),
-	gauge("ledger_pages_used", "The part of the pages that it may have, from 0 to 1.",
-		func(s processor.State) float64 { return part(s.Ledger.Pages, s.Ledger.PagesMost) }),
-	gauge("ledger_bytes_used",
-		"The part of the bytes of records that it may have, from 0; "+
-			"at 1 nothing more is begun that needs another record.",
-		func(s processor.State) float64 { return part(s.Ledger.Bytes, s.Ledger.BytesMost) }),
-	gauge("runs_unfinished",
-		"Runs that no process continues and that are not over yet; "+
-			"the processor of rank 0 knows, which ends them, others say 0.",
-		func(s processor.State) float64 { return float64(s.RunsUnfinished) }),
-	gauge("rate_limit_used_ratio",
-		"What this process would start a second, as a part of --max-rate; 0 without.",
-		func(s processor.State) float64 { return s.RateUsed }),
-	gauge("foreign_waits",
-		"Segments in which foreign messages have lately waited, "+
-			"because deletes of done ones were not acknowledged.",
-		func(s processor.State) float64 { return float64(s.ForeignWaits) }),
-	counter("messages_received_total", "Messages received.",
-		func(s processor.State) float64 { return float64(s.Done.Envelopes) }),
-	counter("messages_foreign_total", "Messages received that no distributor made.",
-		func(s processor.State) float64 { return float64(s.Done.Foreign) }),
-	counter("messages_passed_total", "Messages of other processors' segments put back for them.",
-		func(s processor.State) float64 { return float64(s.Done.Passed) }),
-	counter("messages_forwarded_total",
-		"Messages of other processors' segments put where they belong.", func(s processor.State) float64 {
-			return float64(s.Done.Forwarded)
-		}),
-	counter("messages_split_total",
-		"Messages cut into pieces, to find a task that may end its processes.",
-		func(s processor.State) float64 { return float64(s.Done.Split) }),
-	counter("messages_lost_total", "Messages whose lease ended while they were in hand.",
-		func(s processor.State) float64 { return float64(s.Done.Lost) }),
-}
-
-var notNow = newDesc("tasks_not_now_total",
-	"Tasks put off by what their handler was told: \"not now\" (429, 503, busy), or by the handler "+
-		"itself (retry).", "cause")
-
 // Processor are the metrics that are read from a processor's state when they are asked for.
 func Processor(state func() processor.State) prometheus.Collector {
-	return &processorMetrics{state}
+	return &collector[processor.State]{state, processor.State{
+		Accounts: make([]pump.AccountState, 1), Backlog: sketchOfBacklog(),
+		NotNow: processor.NotNow{Causes: map[string]int64{"": 0}},
+	}, ofProcessor}
 }
 
-func (m *processorMetrics) Describe(out chan<- *prometheus.Desc) {
-	for _, s := range processorSamples {
-		out <- s.desc
+func ofProcessor(s *processor.State) []group {
+	groups := append(shared(&s.Cluster, s.Accounts, s.Backlog, &s.Money),
+		group{samples: processorGauges(s)}, group{samples: processorCounters(&s.Done)})
+	for cause, n := range s.NotNow.Causes {
+		groups = append(groups, labelled("cause", cause, counter("tasks_not_now_total", n,
+			"Tasks put off by what their handler was told: \"not now\" (429, 503, busy), or by the handler "+
+				"itself (retry).")))
 	}
-	out <- notNow
-	out <- remaining
-	describeShared(out)
+	return groups
 }
 
-func (m *processorMetrics) Collect(out chan<- prometheus.Metric) {
-	st := m.state()
-	for _, s := range processorSamples {
-		out <- prometheus.MustNewConstMetric(s.desc, s.kind, s.value(st))
+func processorGauges(s *processor.State) []sample {
+	var remaining *float64
+	if s.TasksRemaining != nil {
+		remaining = new(float64(*s.TasksRemaining))
 	}
-	for cause, n := range st.NotNow.Causes {
-		out <- prometheus.MustNewConstMetric(notNow, prometheus.CounterValue, float64(n), cause)
+	return []sample{
+		gauge("ready", truth(s.Ready), "1 if the process does what it should; /readyz says why not."),
+		gauge("paused", truth(s.PausedSince != nil),
+			"1 while an operator has paused the workload, so that nothing is started."),
+		gauge("messages_in_hand", s.Messages, "Messages taken and not yet settled."),
+		gauge("handlers", s.Handlers, "How many handlers may be at work at once (--concurrency)."),
+		gauge("handlers_failing_tasks", s.Failing.Count,
+			"Tasks that failed since the handlers fail: of late as many failed as were done; "+
+				"0: they do not."),
+		gauge("handlers_overdue", s.HandlersOverdue,
+			"Handlers that have been at work for over a minute and ten times as long as "+
+				"tasks usually take."),
+		gauge("lease_seconds", s.LeaseSeconds,
+			"For how long messages are hidden that are got now; it follows the work unless it is fixed."),
+		gauge("retry_first_seconds", s.RetrySeconds,
+			"The longest delay of a task that fails for the first time."),
+		gauge("queues_read", s.Queues, "Queues that the process reads."),
+		gauge("not_now_tasks_per_second", s.NotNow.Rate,
+			"Tasks that the process starts a second because tasks were told \"not now\"; "+
+				"0: as many as there are."),
+		gauge("keys_over", s.KeysOver.Keys, "Keys that are over the limits of perKey."),
+		gauge("keys_held_tasks", s.KeysOver.Tasks,
+			"Tasks of keys that are over their limits, in hand and put back, about."),
+		gauge("keys_wait_seconds", s.KeysOver.WaitSeconds,
+			"How long the last task of such a key waits, about."),
+		gauge("messages_uncommitted", s.Uncommitted,
+			"Messages whose results wait to be recorded in the ledger."),
+		gauge("state_used", s.StateUsed,
+			"The part of its bound that the fullest reducer's state of its segments takes, from 0 to 1."),
+		gauge("states_full", s.StatesFull,
+			"Segments whose reducer's state had no room for results within the last hour: "+
+				"their tasks wait or go into quarantine."),
+		gauge("ledger_runs", s.Ledger.Runs,
+			"Live runs in the ledger of the segment, of those of this process, that is nearest to a bound."),
+		gauge("ledger_runs_used", part(s.Ledger.Runs, s.Ledger.RunsMost),
+			"The part of the live runs that it may have, from 0 to 1; "+
+				"from 0.5 on runs that no process continues end sooner, at 1 tasks of further runs wait."),
+		gauge("ledger_pages_used", part(s.Ledger.Pages, s.Ledger.PagesMost),
+			"The part of the pages that it may have, from 0 to 1."),
+		gauge("ledger_bytes_used", part(s.Ledger.Bytes, s.Ledger.BytesMost),
+			"The part of the bytes of records that it may have, from 0; "+
+				"at 1 nothing more is begun that needs another record."),
+		gauge("runs_unfinished", s.RunsUnfinished,
+			"Runs that no process continues and that are not over yet; "+
+				"the processor of rank 0 knows, which ends them, others say 0."),
+		gauge("rate_limit_used_ratio", s.RateUsed,
+			"What this process would start a second, as a part of --max-rate; 0 without."),
+		gauge("foreign_waits", s.ForeignWaits,
+			"Segments in which foreign messages have lately waited, "+
+				"because deletes of done ones were not acknowledged."),
+		known("tasks_remaining", remaining,
+			"Tasks of runs that are not over which are neither done nor in quarantine, by the ledger, "+
+				"of all runs together; from the processor of rank 0, with delivery once."),
 	}
-	if n := st.TasksRemaining; n != nil {
-		out <- prometheus.MustNewConstMetric(remaining, prometheus.GaugeValue, float64(*n))
-	}
-	collectShared(out, st.Cluster, st.Accounts, st.Backlog)
-	collectMoney(out, &st.Money)
 }
 
-// distributorMetrics are read from a distributor's state.
-type distributorMetrics struct {
-	state func() distributor.State
-}
-
-var distributorSamples = []sample[distributor.State]{
-	gauge("ready", "1 if the process does what it should; /readyz says why not.",
-		func(s distributor.State) float64 { return truth(s.Ready) }),
-	gauge("distributing", "1 while a distribution is under way here.",
-		func(s distributor.State) float64 { return truth(s.Run != "") }),
-	counter("tasks_read_total", "Tasks read from the source by this process.",
-		func(s distributor.State) float64 { return float64(s.Done.Tasks) }),
-	counter("messages_sent_total", "Messages put and acknowledged.",
-		func(s distributor.State) float64 { return float64(s.Done.Envelopes) }),
-	counter("messages_resent_total", "Puts repeated after an answer that told nothing.",
-		func(s distributor.State) float64 { return float64(s.Done.Resent) }),
-	counter("read_bytes_total", "Bytes of the bodies of tasks read.",
-		func(s distributor.State) float64 { return float64(s.Done.BytesIn) }),
-	counter("sent_bytes_total", "Bytes of the text of acknowledged messages.",
-		func(s distributor.State) float64 { return float64(s.Done.BytesSent) }),
-	counter("lines_skipped_total", "Bad lines of the source left out.",
-		func(s distributor.State) float64 { return float64(s.Done.Skipped) }),
-	counter("lines_quarantined_total", "Bad lines of the source put into a poison queue.",
-		func(s distributor.State) float64 { return float64(s.Done.Quarantined) }),
-	counter("distributions_total", "Distributions that ended here with everything sent.",
-		func(s distributor.State) float64 { return float64(s.Done.Sent) }),
-	counter("distributions_failed_total", "Distributions that ended here in another way.",
-		func(s distributor.State) float64 { return float64(s.Done.Failed) }),
+func processorCounters(n *processor.Summary) []sample {
+	return []sample{
+		counter("tasks_handled_total", n.Handled, "Tasks that the handler has done."),
+		counter("tasks_failed_total", n.Failed, "Tasks whose handler failed."),
+		counter("tasks_rejected_total", n.Rejected, "Tasks that the handler rejected."),
+		counter("tasks_retried_total", n.Retried, "Tasks put back for another attempt."),
+		counter("tasks_released_total", n.Released, "Tasks put back without an attempt."),
+		counter("tasks_skipped_total", n.Skipped,
+			"Tasks settled without being handled, because their key was begun too recently."),
+		counter("tasks_duplicate_total", n.Duplicates,
+			"Tasks recognised as done before, by the ledger or because their run was closed."),
+		counter("tasks_recorded_total", n.Recorded, "Tasks whose end was recorded in the ledger."),
+		counter("ledger_commits_total", n.Commits, "Group commits to the ledger."),
+		counter("results_total", n.Results, "Results that are kept in blobs."),
+		counter("result_bytes_total", n.ResultBytes,
+			"Bytes of these results before they are compressed."),
+		counter("result_objects_total", n.Objects, "Objects that these results were put in."),
+		counter("result_objects_refused_total", n.ObjectsRefused,
+			"Objects that an account did not take; another one took them, or they were put later."),
+		counter("messages_received_total", n.Envelopes, "Messages received."),
+		counter("messages_foreign_total", n.Foreign, "Messages received that no distributor made."),
+		counter("messages_passed_total", n.Passed,
+			"Messages of other processors' segments put back for them."),
+		counter("messages_forwarded_total", n.Forwarded,
+			"Messages of other processors' segments put where they belong."),
+		counter("messages_split_total", n.Split,
+			"Messages cut into pieces, to find a task that may end its processes."),
+		counter("messages_lost_total", n.Lost,
+			"Messages whose lease ended while they were in hand."),
+	}
 }
 
 // Distributor are the metrics that are read from a distributor's state when they are asked for.
 func Distributor(state func() distributor.State) prometheus.Collector {
-	return &distributorMetrics{state}
+	return &collector[distributor.State]{state, distributor.State{
+		Accounts: make([]pump.AccountState, 1), Backlog: sketchOfBacklog(),
+	}, ofDistributor}
 }
 
-// nextDue has no value without a schedule.
-var nextDue = newDesc("next_due_timestamp_seconds",
-	"When the next distribution by --cron is due, in Unix time by the account's clock.")
-
-func (m *distributorMetrics) Describe(out chan<- *prometheus.Desc) {
-	for _, s := range distributorSamples {
-		out <- s.desc
+func ofDistributor(s *distributor.State) []group {
+	var due *float64
+	if s.NextDue != nil {
+		due = new(float64(s.NextDue.Unix()))
 	}
-	out <- nextDue
-	describeShared(out)
+	return append(shared(&s.Cluster, s.Accounts, s.Backlog, &s.Money), group{samples: []sample{
+		gauge("ready", truth(s.Ready), "1 if the process does what it should; /readyz says why not."),
+		gauge("distributing", truth(s.Run != ""), "1 while a distribution is under way here."),
+		counter("tasks_read_total", s.Done.Tasks, "Tasks read from the source by this process."),
+		counter("messages_sent_total", s.Done.Envelopes, "Messages put and acknowledged."),
+		counter("messages_resent_total", s.Done.Resent,
+			"Puts repeated after an answer that told nothing."),
+		counter("read_bytes_total", s.Done.BytesIn, "Bytes of the bodies of tasks read."),
+		counter("sent_bytes_total", s.Done.BytesSent, "Bytes of the text of acknowledged messages."),
+		counter("lines_skipped_total", s.Done.Skipped, "Bad lines of the source left out."),
+		counter("lines_quarantined_total", s.Done.Quarantined,
+			"Bad lines of the source put into a poison queue."),
+		counter("distributions_total", s.Done.Sent,
+			"Distributions that ended here with everything sent."),
+		counter("distributions_failed_total", s.Done.Failed,
+			"Distributions that ended here in another way."),
+		known("next_due_timestamp_seconds", due,
+			"When the next distribution by --cron is due, in Unix time by the account's clock."),
+	}})
 }
 
-func (m *distributorMetrics) Collect(out chan<- prometheus.Metric) {
-	st := m.state()
-	for _, s := range distributorSamples {
-		out <- prometheus.MustNewConstMetric(s.desc, s.kind, s.value(st))
-	}
-	if at := st.NextDue; at != nil {
-		out <- prometheus.MustNewConstMetric(nextDue, prometheus.GaugeValue, float64(at.Unix()))
-	}
-	collectShared(out, st.Cluster, st.Accounts, st.Backlog)
-	collectMoney(out, &st.Money)
-}
-
-var clusterSamples = []sample[pump.ClusterState]{
-	gauge("members", "Live processes of the workload, as this one sees them.",
-		func(s pump.ClusterState) float64 { return float64(s.Members) }),
-	gauge("rank", "Place among the processors that take segments, from 0; -1: none.",
-		func(s pump.ClusterState) float64 { return float64(s.Rank) }),
-	gauge("segments", "Segments of the workload; 0 if they have no owners.",
-		func(s pump.ClusterState) float64 { return float64(s.Segments) }),
-	gauge("segments_held", "Segments that this process holds.",
-		func(s pump.ClusterState) float64 { return float64(s.Held) }),
-	gauge("segments_planned", "Segments that this process should hold.",
-		func(s pump.ClusterState) float64 { return float64(s.Planned) }),
-	gauge("segments_missing", "Of those planned, the segments that it does not hold yet.",
-		func(s pump.ClusterState) float64 { return float64(s.Missing) }),
-	gauge("segments_unowned", "Segments that no live process owns.",
-		func(s pump.ClusterState) float64 { return float64(s.Unowned) }),
-	gauge("segments_unowned_seconds",
-		"For how long the longest of the segments without an owner has had none.",
-		func(s pump.ClusterState) float64 { return s.UnownedSeconds }),
-	gauge("control_dark_seconds", "For how long the control account has not answered; 0: it does.",
-		func(s pump.ClusterState) float64 { return s.DarkSeconds }),
-	gauge("map_version", "Version of the shard map.", func(s pump.ClusterState) float64 {
-		return float64(s.MapVersion)
-	}),
-}
-
-// These metrics have a series for each account.
-var (
-	budgetRate = newDesc("budget_messages_per_second",
-		"Messages a second that this process may spend on the account now.", "account")
-	budgetTarget = newDesc("budget_target_messages_per_second",
-		"What that grows to while nothing is throttled: this process's share.", "account")
-	silence = newDesc("account_silent_seconds",
-		"For how long the account has answered no request; 0: it does.", "account")
-	refused = newDesc("account_refused",
-		"1 if the account's last answer was that the credential is not good.", "account")
-)
-
-func describeShared(out chan<- *prometheus.Desc) {
-	for _, s := range clusterSamples {
-		out <- s.desc
-	}
-	for _, d := range append([]*prometheus.Desc{budgetRate, budgetTarget, silence, refused, queueUsed},
-		moneyDescs...) {
-		out <- d
-	}
-	describeBacklog(out)
-}
-
-func collectShared(
-	out chan<- prometheus.Metric, cluster pump.ClusterState, accounts []pump.AccountState,
-	b *pump.Backlog,
-) {
-	collectBacklog(out, b, time.Now())
-	for _, s := range clusterSamples {
-		out <- prometheus.MustNewConstMetric(s.desc, s.kind, s.value(cluster))
-	}
+// shared are the metrics of both sides.
+func shared(
+	cluster *pump.ClusterState, accounts []pump.AccountState, b *pump.Backlog, d *pump.CostOfDay,
+) []group {
+	groups := append(ofMoney(d), group{samples: ofCluster(cluster)})
 	for _, a := range accounts {
-		for _, v := range []struct {
-			desc  *prometheus.Desc
-			value float64
-		}{
-			{budgetRate, a.BudgetRate},
-			{budgetTarget, a.BudgetTarget},
-			{silence, a.DownSeconds},
-			{refused, truth(a.Refused)},
-			{queueUsed, a.QueueUsed},
-		} {
-			out <- prometheus.MustNewConstMetric(v.desc, prometheus.GaugeValue, v.value, a.Name)
-		}
+		groups = append(groups, labelled("account", a.Name,
+			gauge("budget_messages_per_second", a.BudgetRate,
+				"Messages a second that this process may spend on the account now."),
+			gauge("budget_target_messages_per_second", a.BudgetTarget,
+				"What that grows to while nothing is throttled: this process's share."),
+			gauge("account_silent_seconds", a.DownSeconds,
+				"For how long the account has answered no request; 0: it does."),
+			gauge("account_refused", truth(a.Refused),
+				"1 if the account's last answer was that the credential is not good."),
+			gauge("queue_limit_used_ratio", a.QueueUsed,
+				"What this process would ask of the queue that it asks most of, divided by a queue's limit.")))
+	}
+	if b != nil {
+		groups = append(groups, ofBacklog(b, time.Now())...)
+	}
+	return groups
+}
+
+func ofCluster(s *pump.ClusterState) []sample {
+	return []sample{
+		gauge("members", s.Members, "Live processes of the workload, as this one sees them."),
+		gauge("rank", s.Rank, "Place among the processors that take segments, from 0; -1: none."),
+		gauge("segments", s.Segments, "Segments of the workload; 0 if they have no owners."),
+		gauge("segments_held", s.Held, "Segments that this process holds."),
+		gauge("segments_planned", s.Planned, "Segments that this process should hold."),
+		gauge("segments_missing", s.Missing, "Of those planned, the segments that it does not hold yet."),
+		gauge("segments_unowned", s.Unowned, "Segments that no live process owns."),
+		gauge("segments_unowned_seconds", s.UnownedSeconds,
+			"For how long the longest of the segments without an owner has had none."),
+		gauge("control_dark_seconds", s.DarkSeconds,
+			"For how long the control account has not answered; 0: it does."),
+		gauge("map_version", s.MapVersion, "Version of the shard map."),
 	}
 }

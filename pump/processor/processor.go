@@ -256,7 +256,7 @@ func (p *Processor) newProcessing(ctx context.Context) *run {
 		UntilIdle: r.o.UntilIdle, Recorder: func() *record.Recorder { return r.recorder },
 		Blocked: func(q *queues.Queue) func() bool { return r.settlers.Of(q).Full },
 	})
-	r.spills = newSpillWatch(r.Env, r.poller)
+	r.spills = &spillWatch{Env: r.Env, poller: r.poller, marks: map[spillKey]*spillMark{}}
 	r.work, r.endWork = context.WithCancelCause(tracing.Without(context.WithoutCancel(ctx)))
 	return r
 }
@@ -301,7 +301,9 @@ func (r *run) connect(ctx context.Context) error {
 			return time.Duration(seconds * float64(time.Second))
 		},
 	})
-	r.segments = &segments{Env: r.Env, recorder: r.recorder, owned: newOwned()}
+	r.segments = &segments{
+		Env: r.Env, recorder: r.recorder, owned: &owned{segments: map[uint32][]*message.Delivery{}},
+	}
 	r.trials = trial.New(r.Env, trial.Parts{
 		Backlog: r.backlog, Keeper: r.keeper, Recorder: r.recorder,
 		Open: func(d *message.Delivery) { r.open(r.Wire, d) },

@@ -30,10 +30,6 @@ type kept struct {
 // lineRest is about what a line has beside the result, the key and the id.
 const lineRest = 160
 
-func keepOf(d *message.Delivery, from, to int) *kept {
-	return &kept{d: d, from: from, at: from, lines: make([][]byte, to-from)}
-}
-
 func (k *kept) set(t *pump.Task, result []byte) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -33,8 +33,6 @@ type owned struct {
 	segments map[uint32][]*message.Delivery
 }
 
-func newOwned() *owned { return &owned{segments: map[uint32][]*message.Delivery{}} }
-
 // add lists a delivery.
 func (o *owned) add(d *message.Delivery) {
 	o.mu.Lock()

@@ -48,10 +48,6 @@ type spillMark struct {
 	last        time.Time // when the queue last brought a message of the segment, or since
 }
 
-func newSpillWatch(env *base.Env, p *poll.Poller) *spillWatch {
-	return &spillWatch{Env: env, poller: p, marks: map[spillKey]*spillMark{}}
-}
-
 // follow notes which marks there are.
 func (w *spillWatch) follow(s *base.Assignment) {
 	w.mu.Lock()

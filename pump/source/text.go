@@ -194,12 +194,7 @@ func (s *TextSource) Fingerprint(ctx context.Context) (string, error) {
 	return fixed.print, nil
 }
 
-func (s *TextSource) maxLine() int {
-	if s.MaxLine == 0 {
-		return defaultMaxLine
-	}
-	return s.MaxLine
-}
+func (s *TextSource) maxLine() int { return cmp.Or(s.MaxLine, defaultMaxLine) }
 
 // Open looks the files up and begins to read. They are opened one after another, as they are
 // reached.

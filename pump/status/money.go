@@ -148,9 +148,7 @@ func (r *statusReader) money(s *Status) {
 			m.Operations = append(m.Operations, MoneyOperation{MoneyRequests: n})
 		}
 	}
-	if m.DayCost == nil {
-		m.DayCost = &sum
-	}
+	m.DayCost = cmp.Or(m.DayCost, &sum)
 }
 
 // operationsOf are what the process that samples says of the day.

@@ -125,9 +125,7 @@ func TestEveryLinkInThePackageLeadsToAFileOfIt(t *testing.T) {
 	packed := map[string]bool{"docs/page.md": true, "docs": true}
 	const from = "[a](page.md#b) [b](../pump/x.go#L1) [c](https://x.y) [d](#e)\n[f]: ../LICENSE\n"
 	const want = "[a](page.md#b) [b](" + published + "pump/x.go#L1) [c](https://x.y) [d](#e)\n[f]: " + published + "LICENSE\n"
-	if got := string(closed([]byte(from), "docs", packed)); got != want {
-		t.Errorf("%s\nnot\n%s", got, want)
-	}
+	proof.Same(t, string(closed([]byte(from), "docs", packed)), want)
 	must(t, os.Remove(filepath.Join(to, docFolder, "docs/metrics.md")))
 	if dead, _ = deadEnds(t, to, false); len(dead) == 0 {
 		t.Error("a missing document is not missed")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"os/exec"
 	"regexp"
@@ -28,9 +29,7 @@ func currentRelease(given string) (release, error) {
 	if given == "" {
 		given, _ = git("describe", "--tags", "--match", "v[0-9]*", "--abbrev=12")
 	}
-	if given == "" {
-		given = "v0.0.0-" + when.Format("20060102150405") + "." + hash
-	}
+	given = cmp.Or(given, "v0.0.0-"+when.Format("20060102150405")+"."+hash)
 	return named(given, hash, when)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"sync/atomic"
 	"time"
 
@@ -154,11 +155,7 @@ func (c *Closer) Pass(ctx context.Context) (more bool, err error) {
 	c.tellWaits()
 	w.strangers()
 	more, err = w.carryOut(ctx)
-	for id, k := range c.Known {
-		if !k.listed {
-			delete(c.Known, id)
-		}
-	}
+	maps.DeleteFunc(c.Known, func(_ pump.RunID, k *observed) bool { return !k.listed })
 	return more, errors.Join(damage, err)
 }
 

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -69,9 +70,7 @@ func (r viewReader) mustRead(ctx context.Context) (v *View, rows []storage.Entit
 func (r viewReader) readRows(ctx context.Context, before *View) (*View, []storage.Entity, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()
-	if before == nil {
-		before = &View{}
-	}
+	before = cmp.Or(before, &View{})
 	v := &View{Read: time.Now()}
 	rows, err := r.query(ctx)
 	if err != nil {

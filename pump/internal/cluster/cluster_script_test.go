@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 // A cluster script is a history that a person can read: one step a line, # for
@@ -333,8 +335,6 @@ func TestAMistakeInAClusterScriptIsNamedWithItsLine(t *testing.T) {
 		"fault 1 lost present. many": `invalid syntax`,
 	} {
 		_, err := parseClusterScript(text)
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: %v, want %s", text, err, want)
-		}
+		proof.Says(t, err, want, text)
 	}
 }

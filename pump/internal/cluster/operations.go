@@ -126,13 +126,9 @@ func PackOps(counts []OpCounts) []byte {
 // UnpackOps gives nil for what is damaged. Kinds that a newer program has added are passed over.
 func UnpackOps(packed []byte) (counts []OpCounts) {
 	const most = 256 * int64(OpKinds) * 17 // bytes, of 256 accounts
-	if row.Unpack(packed, most, &counts) != nil {
+	tooMany := func(c OpCounts) bool { return slices.Max(c[:]) > MostOps }
+	if row.Unpack(packed, most, &counts) != nil || slices.ContainsFunc(counts, tooMany) {
 		return nil
-	}
-	for _, c := range counts {
-		if slices.Max(c[:]) > MostOps {
-			return nil
-		}
 	}
 	return counts
 }

@@ -353,9 +353,7 @@ func TestADamagedOwnerRowIsLeftAsItIsAndTheOthersGoOn(t *testing.T) {
 		}
 		c.spoil("owner.0000", "Owners0", encodeOwners(good.Value)["Owners0"])
 		time.Sleep(10 * time.Second)
-		if got := shares(c.settle(30 * time.Second)); got != "a:512 b:512" {
-			t.Errorf("shares %s after the repair", got)
-		}
+		proof.Same(t, shares(c.settle(30*time.Second)), "a:512 b:512", "shares after the repair")
 	})
 }
 

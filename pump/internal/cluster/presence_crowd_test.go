@@ -223,8 +223,6 @@ func TestASegmentAtTheLastEpochIsLeftAndItsRowStaysReadable(t *testing.T) {
 
 func TestOfALargeClusterSixteenLookInABeat(t *testing.T) {
 	for members, want := range map[int]int{0: 1, 1: 1, 32: 1, 33: 3, 48: 3, 49: 4, 200: 13} {
-		if got := (&View{Members: make([]Member, members)}).LookBeats(); got != want {
-			t.Errorf("%d members: %d beats, want %d", members, got, want)
-		}
+		proof.Same(t, (&View{Members: make([]Member, members)}).LookBeats(), want, members, "members beats")
 	}
 }

@@ -62,9 +62,7 @@ func TestTheDeadAreEvictedAndTheirSegmentsTakenOver(t *testing.T) {
 		cut.Remove()
 		time.Sleep(10 * time.Second)
 		v = c.settle(10 * time.Second)
-		if got := shares(v); got != "a:32 b:32" {
-			t.Errorf("shares %s after the evicted joined again", got)
-		}
+		proof.Same(t, shares(v), "a:32 b:32", "shares after the evicted joined again")
 	})
 }
 

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,12 +36,7 @@ type Hold struct {
 // Context ends when the segment is lost or given up, and (unless [Options] BestEffort) at the
 // latest when trust does (P5.2). Its cause is an [ErrSegmentLost] or [ErrHandedOver]. The context
 // of a Hold without a Presence, as of a segment in a shared workload, never ends.
-func (h Hold) Context() context.Context {
-	if h.ctx == nil {
-		return context.Background()
-	}
-	return h.ctx
-}
+func (h Hold) Context() context.Context { return cmp.Or(h.ctx, context.Background()) }
 
 // holding is a segment whose claim was acknowledged while trust lasted.
 type holding struct {

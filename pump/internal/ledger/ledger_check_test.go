@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/testkit"
@@ -63,9 +64,7 @@ func TestACommitThatMeetsRowsOfSomeTimeAgoHasTheSegmentFencedAboveItsEpoch(t *te
 		a.begin(9, 4, testkit.RunID(1), 0, ns(0, 3))
 		kept.Restore()
 		a.mustCommit(Entry{Segment: 7, Epoch: 3, Run: testkit.RunID(1), Done: ns(3, 4)}) // it is a's own
-		if err := a.commit(Entry{Segment: 9, Epoch: 4, Run: testkit.RunID(1), Done: ns(0, 3)}); !errors.Is(err, ErrFenced) {
-			t.Errorf("recorded where b may be at work: %v", err)
-		}
+		proof.Is(t, a.commit(Entry{Segment: 9, Epoch: 4, Run: testkit.RunID(1), Done: ns(0, 3)}), ErrFenced, "recorded where b may be at work")
 		want(t, "7 is fenced", a.Fenced(7, 3), false)
 		for segment, epoch := range map[uint32]uint64{7: 3, 9: 4} {
 			_, err := a.Fence(t.Context(), holdsOf(epoch, segment))

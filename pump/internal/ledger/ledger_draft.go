@@ -258,11 +258,9 @@ func (d *draft) remove(id codec.RunID, changes block) {
 		return
 	}
 	d.gone = append(d.gone, id)
-	for key := range changes {
-		if len(key) >= runKeySize && key[0] == runKind && key[1:runKeySize] == string(id[:]) {
-			delete(changes, key)
-		}
-	}
+	maps.DeleteFunc(changes, func(key string, _ []byte) bool {
+		return len(key) >= runKeySize && key[0] == runKind && key[1:runKeySize] == string(id[:])
+	})
 	changes[runKey(id)] = nil
 	for index := range b.chunks {
 		changes[chunkKey(id, index)] = nil

@@ -278,9 +278,7 @@ func (f *fencing) judge(c *claimant, r headRead) (ready bool, above uint64, err 
 	}
 	c.head.epoch, c.head.owner = c.epoch, f.l.token
 	c.s.mu.Lock()
-	if c.s.since == 0 {
-		c.s.since = c.epoch // from here on it may land, at any time
-	}
+	c.s.since = cmp.Or(c.s.since, c.epoch) // from here on it may land, at any time
 	c.s.mu.Unlock()
 	return false, 0, nil
 }
@@ -290,9 +288,7 @@ func (f *fencing) take(c *claimant, etag storage.ETag) {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
 	c.head.etag, c.s.top, c.s.commits = etag, c.epoch, c.head.commits
-	if c.s.since == 0 {
-		c.s.since = c.epoch
-	}
+	c.s.since = cmp.Or(c.s.since, c.epoch)
 	c.s.epoch, c.s.written, c.s.image, c.s.head = c.epoch, true, c.image, nil
 	if c.image == nil {
 		c.s.head = c.head

@@ -87,7 +87,8 @@ func (l *layout) with(changes block) (next *layout, added, removed []*ledgerPage
 		}
 	}
 	if len(next.pages) > maxPages {
-		next.compact()
+		// Everything is packed into as few pages as it takes.
+		next.pages, next.hot = next.cut("", next.all(), pageMost), block{}
 	}
 	before := map[*ledgerPage]bool{}
 	for _, p := range l.pages {
@@ -228,9 +229,4 @@ func (l *layout) cut(first string, records block, full int) (pages []*ledgerPage
 func (l *layout) number() uint64 {
 	l.next++
 	return l.next - 1
-}
-
-// compact packs everything into as few pages as it takes.
-func (l *layout) compact() {
-	l.pages, l.hot = l.cut("", l.all(), pageMost), block{}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/internal/testkit"
 )
@@ -37,24 +38,18 @@ func TestAFullSegmentsResultsGoOn(t *testing.T) {
 		}
 		a.mustCommit(Entry{Segment: 7, Epoch: 1, Run: numbered(4), Done: ns(1, 2), Before: at(4, 1), Results: at(4, 2)})
 		late := Entry{Segment: 7, Epoch: 1, Run: numbered(4), Done: ns(3, 4), Before: at(4, 1), Results: at(4, 3)}
-		if err := a.commit(late); !errors.Is(err, ErrResultsMoved) {
-			t.Errorf("results that follow those before the last: %v", err)
-		}
+		proof.Is(t, a.commit(late), ErrResultsMoved, "results that follow those before the last")
 		b := openBook(t, testkit.OverTheWire(t, sim, "b"), "b")
 		b.mustFence(2, 7)
 		b.mustCommit(Entry{Segment: 7, Epoch: 2, Run: numbered(4), Done: ns(3, 4), Before: at(4, 2), Results: at(4, 3)})
 		last, err := ReadResults(t.Context(), b.table, "city", 128, numbered(4), numbered(5), numbered(maxLiveRuns-1))
 		must(t, err)
 		for i, k := range map[int]int{4: 3, 5: 1, maxLiveRuns - 1: 1} {
-			if got := last[numbered(i)][7]; got != at(i, k) {
-				t.Errorf("the results of run %d are at %q", i, got)
-			}
+			proof.Same(t, last[numbered(i)][7], at(i, k), i, "the results of run are at")
 		}
 		// Who has lost the segment asks the row.
 		late.Before, late.Results = at(4, 2), at(4, 4)
-		if err := a.commit(late); !errors.Is(err, ErrFenced) {
-			t.Errorf("results come after another owner: %v", err)
-		}
+		proof.Is(t, a.commit(late), ErrFenced, "results come after another owner")
 		if got, err := a.Results(t.Context(), 7, numbered(4)); err != nil || strings.TrimLeft(got, "0") != "30004" {
 			t.Errorf("the last results are %q: %v", got, err)
 		}

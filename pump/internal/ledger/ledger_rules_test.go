@@ -26,9 +26,7 @@ func TestP32AnOldOwnerRecordsNothingAfterTheNextOnesFence(t *testing.T) {
 		a.begin(7, 1, testkit.RunID(1), 0, ns(0, 10))
 		b.mustFence(2, 7) // before its first get, and so before anything of a's can be delivered to it
 		want(t, "b begins", b.begin(7, 2, testkit.RunID(1), 0, ns(0, 10)), [3]string{"0-9", "", ""})
-		if err := a.commit(Entry{Segment: 7, Epoch: 1, Run: testkit.RunID(1), Done: ns(0, 10)}); !errors.Is(err, ErrFenced) {
-			t.Errorf("a recorded what b has in hand: %v", err)
-		}
+		proof.Is(t, a.commit(Entry{Segment: 7, Epoch: 1, Run: testkit.RunID(1), Done: ns(0, 10)}), ErrFenced, "a recorded what b has in hand")
 		if a.Fenced(7, 1) || !b.Fenced(7, 2) {
 			t.Error("fenced: a", a.Fenced(7, 1), "b", b.Fenced(7, 2))
 		}
@@ -281,9 +279,7 @@ func TestResultsOutliveTrust(t *testing.T) {
 		b := openBook(t, testkit.OverTheWire(t, sim, "b"), "b", withSums)
 		b.mustFence(5, 5)
 		a.mustFence(6, 5)
-		if err := a.commit(Entry{Segment: 5, Epoch: 4, Run: testkit.RunID(1), Done: ns(10, 20)}); !errors.Is(err, ErrFenced) {
-			t.Errorf("results from before another owner: %v", err)
-		}
+		proof.Is(t, a.commit(Entry{Segment: 5, Epoch: 4, Run: testkit.RunID(1), Done: ns(10, 20)}), ErrFenced, "results from before another owner")
 		want(t, "after it", a.begin(5, 6, testkit.RunID(1), 0, ns(0, 20)), [3]string{"10-19", "0-9", ""})
 		a.End(5, 4, testkit.RunID(1), ns(10, 20)) // late, of the hold from before
 		want(t, "still in hand", a.begin(5, 6, testkit.RunID(1), 0, ns(10, 20)), [3]string{"", "", "10-19"})

@@ -149,9 +149,7 @@ func TestWhatIsCommittedIsRecognisedByTheNextOwner(t *testing.T) {
 		if recorded, inHand, err := b.BeginForeign(65, 2, "city-00/17", false); !recorded || inHand || err != nil {
 			t.Error(recorded, inHand, err)
 		}
-		if err := a.commit(Entry{Segment: 3, Epoch: 1, Run: testkit.RunID(1), Done: ns(1000, 1600)}); !errors.Is(err, ErrFenced) {
-			t.Errorf("the old owner's commit: %v", err)
-		}
+		proof.Is(t, a.commit(Entry{Segment: 3, Epoch: 1, Run: testkit.RunID(1), Done: ns(1000, 1600)}), ErrFenced, "the old owner's commit")
 		want(t, "runs", b.LiveRuns(), []codec.RunID{testkit.RunID(1)})
 		must(t, b.Prune(t.Context(), b.LiveRuns()))
 		want(t, "runs after", len(b.LiveRuns()), 0)

@@ -1,6 +1,7 @@
 package queues
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,9 +43,7 @@ func Create(ctx context.Context, s *Queue, j waits.Jitter, log *slog.Logger) err
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case patience.Err() != nil:
-			if last == nil {
-				last = err
-			}
+			last = cmp.Or(last, err)
 			return fmt.Errorf("queue %s is not ready after %v: %w", s, createPatience, last)
 		}
 		// A queue that is asked for by name cannot be gone round, just as the control account.

@@ -1,6 +1,7 @@
 package queues
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"time"
@@ -70,9 +71,7 @@ func Least(cfg *pump.Config, processors, distributors int) float64 {
 	for _, a := range cfg.Accounts {
 		f.Queues += a.Queues + len(a.Foreign)
 	}
-	if f.Segments == 0 {
-		f.Segments = shardmap.DefaultSegments(f.Queues)
-	}
+	f.Segments = cmp.Or(f.Segments, shardmap.DefaultSegments(f.Queues))
 	queues, tables := f.Least()
 	return cfg.Prices.Cost(queues, tables) * dayLength.Seconds()
 }

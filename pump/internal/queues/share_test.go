@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 // drawnAccount draws an account with its queues, and the parties of a cluster.
@@ -109,13 +111,9 @@ func TestP81WhoIsAloneHasTheLimitAndNotALittleLess(t *testing.T) {
 		}
 		now := a.portions(parties, l)
 		before := a.portions(make([]*party, len(parties)), l) // the others knew of none
-		if got := allowed(0, l.Account, &now.account, &before.account); got != l.Account {
-			t.Errorf("%v of %v", got, l.Account)
-		}
+		proof.Same(t, allowed(0, l.Account, &now.account, &before.account), l.Account)
 		for i := range now.queues {
-			if got := allowed(0, l.Queue, &now.queues[i], &before.queues[i]); got != l.Queue {
-				t.Errorf("%v of %v", got, l.Queue)
-			}
+			proof.Same(t, allowed(0, l.Queue, &now.queues[i], &before.queues[i]), l.Queue)
 		}
 	})
 }

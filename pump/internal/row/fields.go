@@ -1,6 +1,7 @@
 package row
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -49,9 +50,7 @@ type Fields struct {
 
 // Fail says what is wrong with a property, as [ErrCorrupt]. The first problem stays.
 func (f *Fields) Fail(name, problem string) {
-	if f.Err == nil {
-		f.Err = fmt.Errorf("%w: %s %s", ErrCorrupt, name, problem)
-	}
+	f.Err = cmp.Or(f.Err, fmt.Errorf("%w: %s %s", ErrCorrupt, name, problem))
 }
 
 func property[T any](f *Fields, name string) (value T) {

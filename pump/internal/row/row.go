@@ -1,6 +1,7 @@
 package row
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -251,9 +252,7 @@ func (r Row[T]) TryRemove(ctx context.Context, base Version[T]) error {
 
 // Unknown keeps the ambiguous failure first, so that storage.Ambiguous sees it.
 func (r Row[T]) Unknown(ctx context.Context, doubt, readBack error) error {
-	if readBack == nil {
-		readBack = context.Cause(ctx)
-	}
+	readBack = cmp.Or(readBack, context.Cause(ctx))
 	return fmt.Errorf("row %s: whether it was written could not be learned: %w (reading it back: %w)",
 		r.Object(), doubt, readBack)
 }

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/queues"
@@ -65,9 +66,7 @@ func TestTheHistoryIsThereAfterItsWriterWasKilled(t *testing.T) {
 		}
 		last := points[len(points)-1]
 		want := Requests{Queue: 600*2 + 1200, Table: 600}
-		if got := last.Accounts[0].Day; got != want {
-			t.Errorf("the day is %+v, want %+v", got, want)
-		}
+		proof.Same(t, last.Accounts[0].Day, want, "the day is")
 		if day == nil || math.Abs(day.Cost-(pump.Prices{}).OrPublished().Cost(2400, 600)) > 1e-9 || one.Day() != nil {
 			t.Errorf("published: %+v, and by the other %+v", day, one.Day())
 		}

@@ -2,6 +2,7 @@ package testworld
 
 import (
 	"bytes"
+	"cmp"
 	"log/slog"
 	"strings"
 	"sync"
@@ -250,9 +251,7 @@ func (w *World) Requests(operation string) int { return int(w.Sim.Stats().Count(
 // Fault injects a rule for the processor named "p".
 func (w *World) Fault(r azsim.Rule, operations ...string) *azsim.Injection {
 	r.Operations = operations
-	if r.Instance == "" {
-		r.Instance = "p"
-	}
+	r.Instance = cmp.Or(r.Instance, "p")
 	return w.Sim.Inject(r)
 }
 

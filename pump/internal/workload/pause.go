@@ -31,10 +31,6 @@ func (p Pause) encode(props map[string]any) {
 	}
 }
 
-func decodePause(f *row.Fields) Pause {
-	return Pause{Since: f.Moment("Paused"), By: f.Line("PausedBy")}
-}
-
 // SetPause marks a workload as paused, or with the zero Pause takes the mark away, and gives the
 // workload as it is then. A paused workload keeps its mark: people ask since when nothing is
 // started. Changed is false if there was nothing to change. It is applied once at most and gives up

@@ -75,15 +75,11 @@ func TestEachCallOfARunMayBeMadeAgainAndMayBeAmbiguous(t *testing.T) {
 					must(t, runs.Create(t.Context(), run))
 					time.Sleep(time.Second)
 				}
-				if err := runs.By(1).Create(t.Context(), run); !errors.Is(err, pump.ErrRunState) {
-					t.Errorf("created again by another term: %v", err)
-				}
+				proof.Is(t, runs.By(1).Create(t.Context(), run), pump.ErrRunState, "created again by another term")
 				for range 3 {
 					must(t, runs.Seal(t.Context(), run.ID, counts))
 				}
-				if err := runs.Seal(t.Context(), run.ID, []uint64{2, 1}); !errors.Is(err, pump.ErrRunState) {
-					t.Errorf("sealed again with other counts: %v", err)
-				}
+				proof.Is(t, runs.Seal(t.Context(), run.ID, []uint64{2, 1}), pump.ErrRunState, "sealed again with other counts")
 				if err := runs.Create(t.Context(), run); !errors.Is(err, pump.ErrRunState) {
 					t.Errorf("created again after it was sealed: %v", err)
 				}
@@ -138,9 +134,7 @@ func TestABrokenRunIsMendedAndKeepsItsNote(t *testing.T) {
 			for range 2 {
 				must(t, runs.Mend(t.Context(), id, counts))
 			}
-			if err := runs.Mend(t.Context(), id, []uint64{3, 1, 0}); !errors.Is(err, pump.ErrRunState) {
-				t.Errorf("mended again, otherwise: %v", err)
-			}
+			proof.Is(t, runs.Mend(t.Context(), id, []uint64{3, 1, 0}), pump.ErrRunState, "mended again otherwise")
 			got, err := runs.Get(t.Context(), id)
 			if err != nil || got.State != RunSealed || got.Tasks != 4 || !slices.Equal(got.Sealed, counts) || (got.Note == "why") != (before == RunBroken) {
 				t.Errorf("%+v, %v", got, err)
@@ -267,9 +261,7 @@ func TestADamagedRowHidesNoOtherRunOfAList(t *testing.T) {
 			t.Errorf("%v, %v", got, err)
 		}
 		for _, name := range []string{testkit.RunID(29).String(), runs.timeKey(of)} {
-			if err == nil || !strings.Contains(err.Error(), name) {
-				t.Errorf("row %s is not named: %v", name, err)
-			}
+			proof.Says(t, err, name, "row is not named")
 		}
 	})
 }

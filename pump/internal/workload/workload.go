@@ -342,7 +342,8 @@ func RowOf(t storage.Table, name string) row.Row[Row] {
 				shards: new(shardmap.Map), delivery: f.Text("Delivery"), shared: f.Flag("Shared"),
 				reducer: f.Text("Reducer"), foreignKey: f.Text("ForeignKey"),
 				incarnation: f.Text("Incarnation"), made: f.Moment("Made"), deleting: f.Moment("Deleting"),
-				changes: strings.Fields(f.Text("Changes")), paused: decodePause(f),
+				changes:     strings.Fields(f.Text("Changes")),
+				paused:      Pause{Since: f.Moment("Paused"), By: f.Line("PausedBy")},
 				pausedParts: decodePausedParts(f), ended: decodeEnded(f), settings: decodeSettings(f),
 			}
 			if of := f.Text("MapOrigin"); of != "" {

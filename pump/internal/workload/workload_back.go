@@ -2,6 +2,7 @@ package workload
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -44,9 +45,7 @@ func (w *Workload) putBack(found error) error {
 		return fmt.Errorf("%w; it cannot be put back: %w", found, err)
 	}
 	next.shards.Version = max(now.Map.Version, w.Map.Version) + 1
-	if next.reducer == "" {
-		next.reducer = w.Reducer
-	}
+	next.reducer = cmp.Or(next.reducer, w.Reducer)
 	if _, err := r.TryWrite(ctx, v, next); err != nil {
 		return fmt.Errorf("%w; it is not put back yet: %w", found, err)
 	}

@@ -329,9 +329,7 @@ func fromConnectionString(s, tableEndpoint, blobEndpoint string) (location, erro
 	if name != "" && !validAccountName(name) {
 		return location{}, errors.New("AccountName must be letters, digits and dashes; copy it again")
 	}
-	if queue == "" {
-		queue = protocol + "://" + name + ".queue." + suffix
-	}
+	queue = cmp.Or(queue, protocol+"://"+name+".queue."+suffix)
 	if table == "" && name != "" && fields["queueendpoint"] == "" {
 		table = protocol + "://" + name + ".table." + suffix
 	}

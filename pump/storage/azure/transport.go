@@ -192,7 +192,7 @@ func (w wire) Do(req *http.Request) (*http.Response, error) {
 	}
 	var buf []byte
 	if x.pool {
-		buf = takeBuffer()
+		buf = *buffers.Get().(*[]byte)
 	}
 	x.answer, err = readBounded(resp.Body, resp.ContentLength, limit, buf)
 	if e := resp.Body.Close(); err == nil && e != nil {
@@ -248,8 +248,6 @@ var buffers = sync.Pool{New: func() any { return new([]byte) }}
 // largestPooled keeps one answer of unusual size from being held for ever; 32
 // full messages of base64 are 2.1 MB.
 const largestPooled = 4 << 20
-
-func takeBuffer() []byte { return *buffers.Get().(*[]byte) }
 
 // release gives the answer's buffer back. The answer is dead after it.
 func (x *exchange) release() {

@@ -1,6 +1,7 @@
 package storagetest
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -79,9 +80,7 @@ func Run(t *testing.T, h Harness) {
 	for i := range h.Differences {
 		known[h.Differences[i].Case] = &h.Differences[i]
 	}
-	if h.Prefix == "" {
-		h.Prefix = "q" + strings.ToLower(rand.Text()[:8])
-	}
+	h.Prefix = cmp.Or(h.Prefix, "q"+strings.ToLower(rand.Text()[:8]))
 	t.Logf("names of queues and tables begin with %s", h.Prefix)
 
 	// Cases that wait are started first and looked at when their turn comes, unless -run chooses

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azqueue/v2"
+
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 func TestWrongFlagsAreStatusTwo(t *testing.T) {
@@ -55,14 +57,10 @@ func TestOtherMachinesReachTheAccounts(t *testing.T) {
 	admin := regexp.MustCompile(`(?m)^admin +http://\S+:(\d+)`).FindStringSubmatch(said.String())[1]
 	ask := func(path string) (text []byte) {
 		r, err := http.NewRequest(http.MethodGet, "http://127.0.0.1:"+admin+path, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		proof.Must(t, err)
 		r.Host = "azsim.test:" + admin
 		answer, err := http.DefaultClient.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		proof.Must(t, err)
 		defer answer.Body.Close()
 		if text, err = io.ReadAll(answer.Body); err != nil || answer.StatusCode != http.StatusOK {
 			t.Errorf("%s: %s %s, %v", path, answer.Status, text, err)
@@ -81,9 +79,7 @@ func TestOtherMachinesReachTheAccounts(t *testing.T) {
 		t.Error(connection)
 	}
 	c, err := azqueue.NewServiceClientFromConnectionString(strings.ReplaceAll(connection, "azsim.test", "127.0.0.1"), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	proof.Must(t, err)
 	if _, err := c.CreateQueue(t.Context(), "work", nil); err != nil {
 		t.Error(err)
 	}

@@ -82,11 +82,7 @@ func (k *checker) Check(ctx context.Context) {
 func (k *checker) round(ctx context.Context) (wait time.Duration) {
 	wait = checkEvery
 	held := k.held()
-	for partition := range k.looks {
-		if held[partition] == nil {
-			delete(k.looks, partition)
-		}
-	}
+	maps.DeleteFunc(k.looks, func(partition int, _ *ledgerLook) bool { return held[partition] == nil })
 	for _, partition := range slices.Sorted(maps.Keys(held)) {
 		look := k.looks[partition]
 		if look == nil {

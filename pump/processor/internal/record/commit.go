@@ -300,7 +300,7 @@ func (m *Committer) outcome(d *message.Delivery) (known bool) {
 		c.r.Log.Info("results came after another owner of their segment; they are dropped",
 			append(d.Attrs(), "error", worst)...)
 		s.PutBack(d, 0)
-	case isStateFull(worst):
+	case errors.Is(worst, ledger.ErrStateFull):
 		c.endEntries(d)
 		s.PutBack(d, c.refusedState(d, worst))
 	case !mayPass(worst):

@@ -1,13 +1,11 @@
 package record
 
 import (
-	"errors"
 	"fmt"
 	"sync"
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
 )
 
@@ -213,6 +211,3 @@ func (c *Recorder) StateUsed() (used float64) {
 	}
 	return used
 }
-
-// isStateFull reports whether results were refused because a reducer's state has no room.
-func isStateFull(err error) bool { return errors.Is(err, ledger.ErrStateFull) }

@@ -2,6 +2,7 @@ package record
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"time"
 
@@ -84,15 +85,9 @@ func (f *fullNames) refused(segment uint32) time.Duration {
 }
 
 // Count is in how many segments messages wait, or did lately.
-func (f *fullNames) Count() (n int) {
+func (f *fullNames) Count() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for segment, s := range f.of {
-		if time.Since(s.last) > namesWaited {
-			delete(f.of, segment)
-			continue
-		}
-		n++
-	}
-	return n
+	maps.DeleteFunc(f.of, func(_ uint32, s fullName) bool { return time.Since(s.last) > namesWaited })
+	return len(f.of)
 }

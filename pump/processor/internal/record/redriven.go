@@ -12,11 +12,6 @@ import (
 // in quarantine, and an operator redrives it again. Meanwhile the run may have ended, or its row
 // may have come back. So the recorder looks for a task of either identity under the other one, too.
 
-// nameOf is the name of a task of a run.
-func nameOf(h *codec.Header, n uint64) string {
-	return coordination.TaskRef{Run: h.Run, Segment: h.Segment, N: n}.String()
-}
-
 // standing is what is known under its number of a task that has a name.
 func (c *Recorder) standing(d *message.Delivery, i int) (recorded, inHand bool) {
 	if !d.Runless {
@@ -37,7 +32,8 @@ func (c *Recorder) named(d *message.Delivery, b *ledger.Begun) *message.Disposit
 	var done []uint64
 	busy := false
 	for n := range b.Fresh.All() {
-		recorded, inHand := c.Ledger.StandingForeign(h.Segment, nameOf(h, n))
+		name := coordination.TaskRef{Run: h.Run, Segment: h.Segment, N: n}.String()
+		recorded, inHand := c.Ledger.StandingForeign(h.Segment, name)
 		busy = busy || inHand
 		if recorded {
 			done = append(done, n)

@@ -59,7 +59,7 @@ type Settlers struct {
 // New makes the settlers of a processor.
 func New(env *base.Env, parts Parts) *Settlers {
 	return &Settlers{
-		Env: env, Parts: parts, hints: newOwnerHints(env),
+		Env: env, Parts: parts, hints: &ownerHints{Env: env, waits: map[ownerHint]bool{}},
 		of: map[*queues.Queue]*Settler{}, accounts: map[*queues.Account]*unsettled{},
 	}
 }
@@ -208,10 +208,6 @@ type ownerHints struct {
 type ownerHint struct {
 	queue *queues.Queue
 	owner string
-}
-
-func newOwnerHints(env *base.Env) *ownerHints {
-	return &ownerHints{Env: env, waits: map[ownerHint]bool{}}
 }
 
 // sendLater tells the owner of a message that was put back, when its delay is over.
