@@ -102,7 +102,7 @@ func (f *demoFlags) run(cmd *cobra.Command) error {
 	}
 	// The report of an earlier run must not be taken for this one's.
 	path := filepath.Join(f.out, "run.json")
-	if err := remove(path); err != nil {
+	if err := os.RemoveAll(path); err != nil {
 		return err
 	}
 	t := &trial{flags: f, console: console, work: "write down", began: time.Now()}
@@ -117,14 +117,6 @@ func (f *demoFlags) run(cmd *cobra.Command) error {
 	r.print(cmd.OutOrStdout())
 	fmt.Fprintf(cmd.OutOrStdout(), "the report is in %s\n", path)
 	return r.verdict()
-}
-
-// remove removes a file that need not be there.
-func remove(path string) error {
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
 }
 
 // trial is one run of the whole pump.
@@ -166,7 +158,7 @@ func (t *trial) prepare() error {
 	var outs []string
 	for i := range f.processors {
 		path := filepath.Join(f.out, fmt.Sprintf("results-%d.jsonl", i+1))
-		if err := remove(path); err != nil {
+		if err := os.RemoveAll(path); err != nil {
 			return err // the results of an earlier run would be counted
 		}
 		outs = append(outs, path)

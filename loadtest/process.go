@@ -10,10 +10,10 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/queuepump/queuepump/internal/group"
@@ -175,7 +175,7 @@ func (p *process) ended() bool {
 
 // stop asks the process to end, and after patience kills it.
 func (p *process) stop(patience time.Duration) {
-	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	group.Stop(p.cmd.Process)
 	select {
 	case <-p.done:
 	case <-time.After(patience):
@@ -211,11 +211,8 @@ func (p *process) summary(into any) error {
 
 // sibling is the path of a binary beside this one.
 func sibling(name string) string {
-	self, err := os.Executable()
-	if err != nil {
-		return name
-	}
-	return strings.TrimSuffix(self, "loadtest") + name
+	self, _ := os.Executable() // without it the name is looked up
+	return filepath.Join(filepath.Dir(self), name)
 }
 
 var errStalled = errors.New("nothing has moved for too long")

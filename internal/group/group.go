@@ -24,6 +24,9 @@ type Group struct {
 // Own puts a child in a process group of its own, before it is started.
 func Own(c *exec.Cmd) { own(c) }
 
+// Stop asks a child that was started after [Own] to end, and not what the child started.
+func Stop(p *os.Process) { stop(p) }
+
 // New is the group of a child that was started after [Own].
 func New(c *exec.Cmd) *Group { return &Group{process: c.Process} }
 

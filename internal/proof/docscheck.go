@@ -14,14 +14,12 @@ type Document struct {
 	Lines []string
 }
 
-// Read reads README.md, CONTRIBUTING.md, SECURITY.md, docs/*.md and docs/reports/*.md below the
-// root of the source tree.
+// Read reads the documents below the root of the source tree.
 func Read(root string) ([]Document, error) {
 	var files []string
-	for _, name := range []string{"README.md", "CONTRIBUTING.md", "SECURITY.md"} {
-		files = append(files, filepath.Join(root, name))
-	}
-	for _, pattern := range []string{"docs/*.md", "docs/reports/*.md"} {
+	for _, pattern := range []string{
+		"*.md", "docs/*.md", "docs/reports/*.md", "loadtest/azsim/README.md",
+	} {
 		found, err := filepath.Glob(filepath.Join(root, pattern))
 		if err != nil {
 			return nil, err

@@ -16,8 +16,8 @@ import (
 // A command of ours in a text that a program prints, with the folder or the prefix before it. Words
 // that may be a sentence's, as in "a distributor runs", are commands only with a second word.
 var hinted = regexp.MustCompile(`([-\w./]*)\b(distributor|processor|loadtest) ` +
-	`((?:runs (?:list|show|wait|repair|end)|run|accounts|check|completion|counts|doctor|gate|` +
-	`generate|help|ids|page|peek|plan|quarantine|serve|status|top|version|workload)\b[^\n` + "`" +
+	`((?:runs (?:list|show|wait|repair|end)|run|accounts|check|completion|counts|demo|doctor|gate|` +
+	`generate|help|ids|page|peek|plan|quarantine|report|results|serve|status|top|version|workload)\b[^\n` + "`" +
 	`;,()"|<]*)`)
 
 // installed are the commands that packages and archives install, as .goreleaser.yaml has them.
@@ -87,7 +87,7 @@ func (p *programs) hintsAreInstalled(t *testing.T) {
 	out, err := exec.Command("go", "list", "-deps", "-f",
 		`{{if .Module}}{{if .Module.Main}}{{$d := .Dir}}{{range .GoFiles}}{{$d}}/{{.}}{{"\n"}}{{end}}`+
 			`{{range .EmbedFiles}}{{$d}}/{{.}}{{"\n"}}{{end}}{{end}}{{end}}`,
-		root+"/cmd/distributor", root+"/cmd/processor").Output()
+		root+"/cmd/distributor", root+"/cmd/processor", root+"/loadtest", root+"/loadtest/azsim/cmd/azsim").Output()
 	must(t, err)
 	have, hints := installed(t), 0
 	for _, file := range strings.Fields(string(out)) {
@@ -114,6 +114,7 @@ func (p *programs) hintsAreInstalled(t *testing.T) {
 		"try `bin/processor run --quiet`":            true,
 		"see: queuepump-distributor runs list":       true,
 		"see: distributor runs list --no-such":       true,
+		"bin/loadtest demo --files x":                true,
 	} {
 		if found := p.unusable(t, text, have); len(found) > 0 != wrong {
 			t.Errorf("%s: %q", text, found)

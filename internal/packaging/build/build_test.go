@@ -117,15 +117,16 @@ func TestEveryLinkInThePackageLeadsToAFileOfIt(t *testing.T) {
 	if len(dead) > 0 || links < 150 {
 		t.Errorf("%d links, and these lead nowhere: %q", links, dead)
 	}
-	for _, name := range []string{"README.md", "docs/service.md", "docs/reports/licences.md", "docs/page.png"} {
+	for _, name := range []string{"README.md", "docs/service.md", "docs/reports/licences.md", "docs/page.png", "docs/azsim.md"} {
 		if _, err := os.Stat(filepath.Join(to, docFolder, name)); err != nil {
 			t.Error(err)
 		}
 	}
-	packed := map[string]bool{"docs/page.md": true, "docs": true}
-	const from = "[a](page.md#b) [b](../pump/x.go#L1) [c](https://x.y) [d](#e)\n[f]: ../LICENSE\n"
-	const want = "[a](page.md#b) [b](" + published + "pump/x.go#L1) [c](https://x.y) [d](#e)\n[f]: " + published + "LICENSE\n"
-	proof.Same(t, string(closed([]byte(from), "docs", packed)), want)
+	packed := map[string]string{"docs/page.md": "docs/page.md", "x/y/z.md": "docs/z.md", "README.md": "README.md"}
+	const from = "[a](page.md#b) [b](../pump/x.go#L1) [c](https://x.y) [d](#e) [z](../x/y/z.md) [r](../README.md)\n[f]: ../LICENSE\n"
+	const want = "[a](page.md#b) [b](" + published + "pump/x.go#L1) [c](https://x.y) [d](#e) [z](z.md) [r](../README.md)\n" +
+		"[f]: " + published + "LICENSE\n"
+	proof.Same(t, string(closed([]byte(from), "docs/page.md", packed)), want)
 	must(t, os.Remove(filepath.Join(to, docFolder, "docs/metrics.md")))
 	if dead, _ = deadEnds(t, to, false); len(dead) == 0 {
 		t.Error("a missing document is not missed")

@@ -6,7 +6,6 @@ import (
 	"compress/gzip"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -47,24 +46,23 @@ func (b *build) files(to string, all ...platform) error {
 // documents copies the documents and their pictures. What they lead to that is not among them is
 // where the sources are published.
 func documents(to string) error {
-	var names []string
-	err := fs.WalkDir(os.DirFS("."), "docs", func(name string, e fs.DirEntry, err error) error {
-		if err == nil && !e.IsDir() {
-			names = append(names, name)
-		}
-		return err
-	})
-	names = append(names, "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
-	packed := map[string]bool{}
-	for _, name := range names {
-		packed[name], packed[path.Dir(name)] = true, true
+	// By their names here. Those of azsim move, because loadtest is a program in an archive.
+	packed := map[string]string{
+		"loadtest/azsim/README.md": "docs/azsim.md", "loadtest/azsim/AZURE.md": "docs/AZURE.md",
 	}
-	for _, name := range names {
+	for _, pattern := range []string{"*.md", "docs/*.*", "docs/reports/*"} {
+		found, _ := filepath.Glob(pattern) // its error is of the pattern
+		for _, name := range found {
+			packed[name] = name
+		}
+	}
+	var err error
+	for name, as := range packed {
 		text, readErr := os.ReadFile(name)
 		if path.Ext(name) == ".md" {
-			text = closed(text, path.Dir(name), packed)
+			text = closed(text, name, packed)
 		}
-		file := filepath.Join(to, docFolder, name)
+		file := filepath.Join(to, docFolder, as)
 		err = errors.Join(err, readErr, os.MkdirAll(filepath.Dir(file), 0o755),
 			os.WriteFile(file, text, 0o644))
 	}
@@ -73,15 +71,19 @@ func documents(to string) error {
 
 var relative = regexp.MustCompile(`(?m)(\]\(|^\[[^\]]+\]: +)([^)\s#]+)`)
 
-// closed is a document of a folder, in which each relative link leads to what is packed.
-func closed(text []byte, folder string, packed map[string]bool) []byte {
+// closed is a document in which each relative link leads to what is packed.
+func closed(text []byte, name string, packed map[string]string) []byte {
 	return relative.ReplaceAllFunc(text, func(link []byte) []byte {
 		m := relative.FindSubmatch(link)
-		name := path.Join(folder, string(m[2]))
-		if strings.Contains(string(m[2]), "://") || packed[name] {
+		if strings.Contains(string(m[2]), "://") {
 			return link
 		}
-		return append(bytes.Clone(m[1]), published+name...)
+		to := path.Join(path.Dir(name), string(m[2]))
+		as, err := filepath.Rel(path.Dir(packed[name]), packed[to])
+		if packed[to] == "" || err != nil {
+			as = published + to
+		}
+		return append(bytes.Clone(m[1]), as...)
 	})
 }
 

@@ -58,6 +58,7 @@ var untyped = map[string]string{
 	"docs/service.md: sudo apt":      "needs root; TestTheLifeOfAPackage removes and purges",
 	"docs/service.md: sudo rm":       "needs root; TestTheLifeOfAPackage types the same",
 	"docs/service.md: docker":        "needs an engine; TestTheImageRunsWithoutRights reads the image",
+	"loadtest/azsim/README.md":       "needs the network, an engine, or fixed ports",
 	"docs/testing.md: loadtest run saturate": "minutes of CPU, or real accounts; " +
 		"the tests of loadtest/scenario play each scenario",
 	"docs/testing.md: export": "needs Azure; TestTheTrialOfAccountsFindsTheSimulatorToBeAsItIs " +
@@ -79,7 +80,7 @@ var prepared = map[string]func(*desk){
 	"docs/reports/performance.md: awk":         func(*desk) {},
 	"docs/tuning.md: $ distributor plan":       func(*desk) {},
 	"docs/formats.md: base64":                  message,
-	"docs/testing.md: bin/loadtest serve":      func(*desk) {},
+	"docs/testing.md: loadtest serve":          func(*desk) {},
 }
 
 func sentTo(d *desk) { d.serve(); d.send() }

@@ -207,7 +207,7 @@ func TestTheSimulatorsExamplesWork(t *testing.T) {
 			t.Fatal(there, err)
 		}
 		cmd := exec.Command(program, append(args, file)...)
-		cmd.Dir = d.dir
+		cmd.Dir, cmd.Env = d.dir, append(os.Environ(), "PATH="+bin+string(os.PathListSeparator)+os.Getenv("PATH"))
 		startAs(t, program, cmd).succeeds()
 	}
 	t.Run("JavaScript", func(t *testing.T) {
