@@ -22,6 +22,18 @@ func newDesc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("queuepump_"+name, help, labels, nil)
 }
 
+func describe[S any](out chan<- *prometheus.Desc, samples []sample[S]) {
+	for _, s := range samples {
+		out <- s.desc
+	}
+}
+
+func collect[S any](out chan<- prometheus.Metric, samples []sample[S], of S) {
+	for _, s := range samples {
+		out <- prometheus.MustNewConstMetric(s.desc, s.kind, s.value(of))
+	}
+}
+
 func counter[S any](name, help string, value func(S) float64) sample[S] {
 	return sample[S]{newDesc(name, help), prometheus.CounterValue, value}
 }
@@ -170,9 +182,7 @@ func Processor(state func() processor.State) prometheus.Collector {
 }
 
 func (m *processorMetrics) Describe(out chan<- *prometheus.Desc) {
-	for _, s := range processorSamples {
-		out <- s.desc
-	}
+	describe(out, processorSamples)
 	out <- notNow
 	out <- remaining
 	describeShared(out)
@@ -180,9 +190,7 @@ func (m *processorMetrics) Describe(out chan<- *prometheus.Desc) {
 
 func (m *processorMetrics) Collect(out chan<- prometheus.Metric) {
 	st := m.state()
-	for _, s := range processorSamples {
-		out <- prometheus.MustNewConstMetric(s.desc, s.kind, s.value(st))
-	}
+	collect(out, processorSamples, st)
 	for cause, n := range st.NotNow.Causes {
 		out <- prometheus.MustNewConstMetric(notNow, prometheus.CounterValue, float64(n), cause)
 	}
@@ -233,18 +241,14 @@ var nextDue = newDesc("next_due_timestamp_seconds",
 	"When the next distribution by --cron is due, in Unix time by the account's clock.")
 
 func (m *distributorMetrics) Describe(out chan<- *prometheus.Desc) {
-	for _, s := range distributorSamples {
-		out <- s.desc
-	}
+	describe(out, distributorSamples)
 	out <- nextDue
 	describeShared(out)
 }
 
 func (m *distributorMetrics) Collect(out chan<- prometheus.Metric) {
 	st := m.state()
-	for _, s := range distributorSamples {
-		out <- prometheus.MustNewConstMetric(s.desc, s.kind, s.value(st))
-	}
+	collect(out, distributorSamples, st)
 	if at := st.NextDue; at != nil {
 		out <- prometheus.MustNewConstMetric(nextDue, prometheus.GaugeValue, float64(at.Unix()))
 	}
@@ -290,9 +294,7 @@ var (
 )
 
 func describeShared(out chan<- *prometheus.Desc) {
-	for _, s := range clusterSamples {
-		out <- s.desc
-	}
+	describe(out, clusterSamples)
 	for _, d := range append([]*prometheus.Desc{budgetRate, budgetTarget, silence, refused, queueUsed},
 		moneyDescs...) {
 		out <- d
@@ -305,9 +307,7 @@ func collectShared(
 	b *pump.Backlog,
 ) {
 	collectBacklog(out, b, time.Now())
-	for _, s := range clusterSamples {
-		out <- prometheus.MustNewConstMetric(s.desc, s.kind, s.value(cluster))
-	}
+	collect(out, clusterSamples, cluster)
 	for _, a := range accounts {
 		for _, v := range []struct {
 			desc  *prometheus.Desc
