@@ -28,8 +28,8 @@ func AppendResult(dst []byte, t *pump.Task, result json.RawMessage) []byte {
 	return append(dst, "}\n"...)
 }
 
-// MaxKey is the longest key that is told of a task. A longer one, as that of a large body that is its
-// own key, is left out rather than cut: a part would be another key.
+// MaxKey is the longest key that is told of a task. A longer one, as that of a large body that is
+// its own key, is left out rather than cut: a part would be another key.
 const MaxKey = 64 << 10
 
 // AppendIdentity appends run, segment, n, key and id of a task, and its name if it has no run.

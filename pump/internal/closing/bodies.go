@@ -36,8 +36,8 @@ func (c *Closer) staleBody(ctx context.Context, b *storage.Blob) (bool, error) {
 // always is after each body was put.
 var always = time.Unix(1<<40, 0)
 
-// goUntil says which bodies of a run go: those that were put before a time. Never means none: a task
-// may need them.
+// goUntil says which bodies of a run go: those that were put before a time. Never means none: a
+// task may need them.
 func (c *Closer) goUntil(ctx context.Context, id codec.RunID) (never time.Time, err error) {
 	s := &c.swept
 	run, err := c.Runs.Get(ctx, id)
@@ -67,8 +67,8 @@ func (c *Closer) goUntil(ctx context.Context, id codec.RunID) (never time.Time, 
 	return never, nil
 }
 
-// goForgotten is goUntil for a run of which no ledger tells any more. A quarantine may have tasks of
-// it.
+// goForgotten is goUntil for a run of which no ledger tells any more. A quarantine may have tasks
+// of it.
 func (c *Closer) goForgotten(ctx context.Context, id codec.RunID) (never time.Time, err error) {
 	s := &c.swept
 	if s.held == nil {
