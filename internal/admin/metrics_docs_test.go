@@ -100,6 +100,7 @@ func allMetrics(t *testing.T) (
 		h := m.hooks(pump.Hooks{})
 		h.Request("a", "q", "put", time.Second, nil)
 		h.Request("a", "q", "put", time.Second, &storage.Error{Code: storage.Throttled})
+		h.Request("a", "work-bodies", "put-blob", time.Second, nil)
 		h.Quarantine("a", "rejected", 1)
 		if role == "processor" {
 			h.Started(1, time.Second)

@@ -95,7 +95,6 @@ type slot struct {
 	child     *child // nil without one
 	deaths    int    // of children in a row that answered nothing
 	notBefore time.Time
-	buf       []byte
 }
 
 // The back-off of a slot whose children die without an answer: quick at first, because one poisoned
@@ -183,20 +182,21 @@ func (e *Exec) ask(ctx context.Context, s *slot, tasks []*pump.Task, answers []a
 	c := s.child
 	c.stderr.begin()
 	o := outcomes{first: c.seq + 1, answers: answers, batch: e.opts.Batch > 1}
-	s.buf = s.buf[:0]
+	// No slot keeps it for its next tasks: with a body from a blob it is long.
+	request := make([]byte, 0, 1<<10)
 	for i, t := range tasks {
 		left := -1
 		if o.batch {
 			left = len(tasks) - 1 - i
 		}
 		c.seq++
-		s.buf = appendRequest(ctx, s.buf, c.seq, left, t)
+		request = appendRequest(ctx, request, c.seq, left, t)
 	}
 	timeout := e.opts.Timeout
 	if c.calls++; c.calls == 1 {
 		timeout += e.starts
 	}
-	err := c.ask(ctx, s.buf, timeout, &o)
+	err := c.ask(ctx, request, timeout, &o)
 	if err == nil && o.stray {
 		e.finish(s)
 	}

@@ -188,9 +188,6 @@ func (e *ExecEach) run(ctx context.Context, t *pump.Task) (json.RawMessage, erro
 	return nil, why
 }
 
-// maxEnv bounds a variable of the environment: Linux takes 128 KiB a string.
-const maxEnv = 64 << 10
-
 func taskEnv(ctx context.Context, t *pump.Task) []string {
 	env := []string{
 		"QUEUEPUMP_TASK_RUN=" + t.Run.String(),
@@ -201,7 +198,7 @@ func taskEnv(ctx context.Context, t *pump.Task) []string {
 	}
 	add := func(name, value string) {
 		switch {
-		case len(value) > maxEnv: // left out rather than cut: a part would be another key
+		case len(value) > taskline.MaxKey: // Linux takes 128 KiB a string
 		case !utf8.ValidString(value) || strings.ContainsRune(value, 0):
 			env = append(env, name+"_BASE64="+base64.StdEncoding.EncodeToString([]byte(value)))
 		default:

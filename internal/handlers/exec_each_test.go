@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/internal/proof"
+	"github.com/queuepump/queuepump/internal/taskline"
 	"github.com/queuepump/queuepump/pump"
 )
 
@@ -59,7 +60,7 @@ func TestAProcessGetsTheBodyAndTheRestOfTheTask(t *testing.T) {
 		t.Errorf("got %s, %v", result, err)
 	}
 	tk := task("environment")
-	tk.Key, tk.ID = []byte("\xff"), strings.Repeat("x", maxEnv+1)
+	tk.Key, tk.ID = []byte("\xff"), strings.Repeat("x", taskline.MaxKey+1)
 	result, err = e.Work(t.Context(), tk)
 	must(t, err)
 	want := `"QUEUEPUMP_TASK_RUN=ab000000000000000000000000000000\nQUEUEPUMP_TASK_SEGMENT=5\nQUEUEPUMP_TASK_N=17\nQUEUEPUMP_TASK_EPOCH=1152921504606846976\nQUEUEPUMP_TASK_ATTEMPT=2\nQUEUEPUMP_TASK_KEY_BASE64=/w=="`

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/internal/proof"
+	"github.com/queuepump/queuepump/internal/taskline"
 	"github.com/queuepump/queuepump/pump"
 )
 
@@ -51,6 +52,19 @@ func TestAChildGetsOneLineATaskAndItsResultComesBack(t *testing.T) {
 		want := `{"seq":` + strconv.Itoa(i+1) + `,"run":"ab000000000000000000000000000000","segment":5,"n":17,"key":"Oslo","id":"a1","epoch":1152921504606846976,"attempt":2,` +
 			[]string{`"body":{"a":[1,2]}`, `"body":"plain <text>"`, `"bodyBase64":"/w=="`}[i] + "}"
 		proof.Same(t, string(result), want, "the child read")
+	}
+}
+
+// A body from a blob comes in one line as any other does. If it is its own key, it stands there once,
+// and not in the line of its result.
+func TestAChildReadsALargeBodyInItsLine(t *testing.T) {
+	e, tk := newExec(t, command("echo")), task(`"`+strings.Repeat("x", 10_000_000)+`"`)
+	for _, tk.Key = range [][]byte{tk.Key, tk.Body} {
+		result, err := e.Work(t.Context(), tk)
+		want := fmt.Sprintf("[10000000,%d]", len(tk.Key)%len(tk.Body))
+		if line := taskline.AppendResult(nil, tk, result); err != nil || string(result) != want || len(line) > 200 {
+			t.Errorf("%s, %v, in a line of %d bytes", result, err, len(line))
+		}
 	}
 }
 

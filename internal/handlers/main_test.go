@@ -105,6 +105,9 @@ func do(line string) {
 		fmt.Printf(`{"seq":%d,"ok":true,"result":%d}`+"\n", r.Seq, os.Getpid())
 		os.Exit(0)
 	default:
+		if len(line) > maxAnswer {
+			line = fmt.Sprintf("[%d,%d]", len(do), len(r.Key))
+		}
 		fmt.Printf(`{"seq":%d,"ok":true,"result":%s}`+"\n", r.Seq, strings.TrimSpace(line))
 	}
 }

@@ -40,6 +40,10 @@ func AppendResult(dst []byte, t *pump.Task, result json.RawMessage) []byte {
 	return append(dst, "}\n"...)
 }
 
+// MaxKey is the longest key that is told of a task. A longer one, as that of a large body that is
+// its own key, is left out rather than cut: a part would be another key.
+const MaxKey = 64 << 10
+
 // AppendIdentity appends run, segment, n, key and id of a task, and its name if it has no run.
 func AppendIdentity(dst []byte, t *pump.Task) []byte {
 	dst = append(dst, `"run":"`...)
@@ -48,8 +52,9 @@ func AppendIdentity(dst []byte, t *pump.Task) []byte {
 	dst = strconv.AppendUint(dst, uint64(t.Segment), 10)
 	dst = append(dst, `,"n":`...)
 	dst = strconv.AppendUint(dst, t.N, 10)
-	dst = append(dst, ',')
-	dst = appendText(dst, "key", t.Key)
+	if len(t.Key) <= MaxKey {
+		dst = appendText(append(dst, ','), "key", t.Key)
+	}
 	dst = append(dst, `,"id":`...)
 	dst = AppendString(dst, []byte(t.ID))
 	if t.Foreign != "" {

@@ -1,12 +1,14 @@
 package metrics
 
 import (
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/bodies"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -19,6 +21,7 @@ type Counters struct {
 	failures    *prometheus.CounterVec   // account, operation, code
 	latency     *prometheus.HistogramVec // account, operation
 	quarantined *prometheus.CounterVec   // account, reason
+	bodies      *prometheus.CounterVec   // operation
 	age         prometheus.Histogram
 	took        prometheus.Histogram
 	price       atomic.Pointer[pump.Prices]
@@ -65,6 +68,10 @@ func NewCounters(list pump.Prices) *Counters {
 		Name: "queuepump_tasks_quarantined_total",
 		Help: "Tasks put into a poison queue; a message that could not be read counts as one.",
 	}, []string{"account", "reason"})
+	m.bodies = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "queuepump_body_requests_total",
+		Help: "Requests for bodies of large tasks that succeeded; delete-blob is the sweep.",
+	}, request[1:])
 	m.age = prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name: "queuepump_task_age_seconds",
 		Help: "Age of tasks when their handling starts, since their message was ready to be put; " +
@@ -95,7 +102,7 @@ func (m *Counters) Reprice(list pump.Prices) {
 
 func (m *Counters) all() []prometheus.Collector {
 	return []prometheus.Collector{
-		m.requests, m.throttles, m.failures, m.latency, m.quarantined, m.age, m.took, m.spent,
+		m.requests, m.throttles, m.failures, m.latency, m.quarantined, m.bodies, m.age, m.took, m.spent,
 	}
 }
 
@@ -117,7 +124,7 @@ func (m *Counters) Collect(out chan<- prometheus.Metric) {
 func (m *Counters) Hooks(h pump.Hooks) pump.Hooks {
 	request, quarantine, started := h.Request, h.Quarantine, h.Started
 	h.Request = func(account, object, operation string, took time.Duration, err error) {
-		m.request(account, operation, took, err)
+		m.request(account, object, operation, took, err)
 		if request != nil {
 			request(account, object, operation, took, err)
 		}
@@ -152,7 +159,7 @@ func (m *Counters) Hooks(h pump.Hooks) pump.Hooks {
 	return h
 }
 
-func (m *Counters) request(account, operation string, took time.Duration, err error) {
+func (m *Counters) request(account, object, operation string, took time.Duration, err error) {
 	if err != nil && storage.Is(err, storage.Canceled) {
 		return // it was never sent
 	}
@@ -161,6 +168,9 @@ func (m *Counters) request(account, operation string, took time.Duration, err er
 	price := m.price.Load()
 	m.spent.WithLabelValues(account, operation, price.Currency).Add(price.Of(operation))
 	if err == nil {
+		if strings.HasSuffix(object, bodies.Container("")) {
+			m.bodies.WithLabelValues(operation).Inc()
+		}
 		return
 	}
 	code := storage.CodeOf(err)

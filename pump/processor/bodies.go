@@ -79,6 +79,9 @@ func (p *workers) fetch(d *message.Delivery) bool {
 		return false
 	}
 	body, err := bodies.Get(d.Ctx, r.Queues, &d.Header)
+	if err == nil && d.Runless { // no ledger tells of its run, so the sweep goes by the body's age
+		err = bodies.Renew(d.Ctx, r.Queues, &d.Header)
+	}
 	switch parts := r.aside.parts.Load(); {
 	case errors.Is(err, bodies.ErrGone):
 		err = pump.Reject(err)

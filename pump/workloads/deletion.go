@@ -69,10 +69,9 @@ func countRows(ctx context.Context, w *workload.Workload, g rowGroup) (n int, er
 	for from := ""; ; {
 		rows, err := row.MustFind(ctx, w.Table, g.query(w, from), row.PageSize)
 		n += len(rows)
-		if err != nil || len(rows) < row.PageSize {
+		if from = row.Next(rows); err != nil || from == "" {
 			return n, err
 		}
-		from = row.After(rows[len(rows)-1].Row)
 	}
 }
 

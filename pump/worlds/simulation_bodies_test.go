@@ -91,10 +91,7 @@ func (w *simWorld) emptied(ctx context.Context) {
 	w.mu.Lock()
 	clear(w.judge.shut) // tasks of closed runs are redriven
 	w.mu.Unlock()
-	c := w.judgeConfig()
-	c.Nudge = func(context.Context, pump.Nudge) error { return errSimLost }
-	q, err := quarantine.Open(ctx, c)
-	seen := func(quarantine.Outcome) bool { return true }
+	q, err := w.operator(ctx)
 	if err == nil && w.roll(2, "redriven", 0) == 0 {
 		// Not what is of no run: the world's stray messages are.
 		again := quarantine.Filter{Reasons: []string{codec.ReasonAttempts, codec.ReasonRejected, codec.ReasonEndsProcess, codec.ReasonRunEnded}}
@@ -104,19 +101,42 @@ func (w *simWorld) emptied(ctx context.Context) {
 		})
 		waits.Wait(ctx, 10*time.Minute)
 	}
+	if err != nil {
+		w.wrongf("quarantine cannot be emptied: %v", err)
+	}
+	w.drops(ctx)
+}
+
+func (w *simWorld) operator(ctx context.Context) (*quarantine.Quarantine, error) {
+	c := w.judgeConfig()
+	c.Nudge = func(context.Context, pump.Nudge) error { return errSimLost }
+	return quarantine.Open(ctx, c)
+}
+
+// drops has an operator drop what is in quarantine. What is kept, or comes later, is dropped the next time.
+func (w *simWorld) drops(ctx context.Context) {
+	found := 0
 	for _, name := range w.sim.Accounts() {
 		for _, text := range w.sim.Texts(name, workload.PoisonQueue("work")) {
+			found++
 			h, err := codec.ReadHeader(text)
 			if err == nil && h.Body != (codec.BodyRef{}) {
-				w.count("large tasks that were in quarantine for hours")
+				w.count("large tasks that were in quarantine hours later")
 			}
 			if err == nil && h.Cause != nil && strings.Contains(h.Cause.Detail, bodies.ErrGone.Error()) {
 				w.wrongf("lost: %v/%d/%v is in quarantine: %s", h.Run, h.Segment, h.Tasks, h.Cause.Detail)
 			}
 		}
 	}
+	if found == 0 {
+		return
+	}
+	q, err := w.operator(ctx)
 	if err == nil {
-		err = q.Drop(ctx, quarantine.Filter{}, quarantine.Options{}, seen)
+		err = q.Drop(ctx, quarantine.Filter{}, quarantine.Options{}, func(o quarantine.Outcome) bool {
+			w.count("dropped hours later: " + o.Outcome)
+			return true
+		})
 	}
 	if err != nil {
 		w.wrongf("quarantine cannot be emptied: %v", err)
@@ -128,14 +148,6 @@ func (w *simWorld) leftOfBodies(ctx context.Context, tell bool) (left int) {
 	if !w.plan.bodies {
 		return 0
 	}
-	held := map[codec.RunID]bool{} // what an operator's drop left in quarantine keeps the bodies of its run
-	for _, name := range w.sim.Accounts() {
-		for _, text := range w.sim.Texts(name, workload.PoisonQueue("work")) {
-			if h, err := codec.ReadHeader(text); err == nil {
-				held[h.Run] = true
-			}
-		}
-	}
 	for _, name := range w.sim.Accounts() {
 		for b, err := range w.sure(name).Container(bodies.Container("work")).List(ctx, "", "") {
 			if storage.Is(err, storage.Gone) || storage.Is(err, storage.Missing) {
@@ -145,11 +157,8 @@ func (w *simWorld) leftOfBodies(ctx context.Context, tell bool) (left int) {
 				w.wrongf("the world's mistake: bodies cannot be listed: %v", err)
 				break
 			}
-			run, _ := bodies.RunOf(b.Name)
-			if held[run] {
-				continue
-			}
 			if left++; tell {
+				run, _ := bodies.RunOf(b.Name)
 				w.wrongf("the body %s/%s is left, of a run of state %q", name, b.Name, w.stateOf(ctx, run.String()))
 			}
 		}

@@ -226,6 +226,9 @@ func (w *simWorld) sweeps(ctx context.Context) {
 	left := 0
 	for began := time.Now(); time.Since(began) < within; {
 		waits.Wait(ctx, 5*time.Minute)
+		if w.plan.bodies {
+			w.drops(ctx)
+		}
 		w.mu.Lock()
 		over := w.latest[simSweeper].over()
 		w.mu.Unlock()

@@ -14,6 +14,7 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/accounts"
 	"github.com/queuepump/queuepump/pump/distributor"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/processor"
@@ -343,4 +344,61 @@ func TestQuarantineKeepsBodies(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A run is closed while a task of it is in quarantine. The owner of its segment makes a rest of the run
+// hours later; until then its ledger counts the task as before.
+func TestABodyStaysBeforeItsRunIsARest(t *testing.T) {
+	testworld.In(t, testworld.Once, 2, 1, nil, func(t *testing.T, w *testworld.World) {
+		testworld.Ran(w, distributor.New, "d", listOf(1), inBlobs)
+		run, s, c := w.RunRow(w.Newest()), w.Scribe(), w.Closer("c")
+		c.HorizonBy(func(context.Context) (*cluster.View, error) { return w.View(), nil })
+		after := func(what string, want int) {
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Hour)
+			defer cancel()
+			c.Keep(ctx, "c", func(context.Context) bool { return true })
+			if row := w.RunRow(run.ID); row.State != workload.RunClosed || row.Rest != 1 || blobs(w) != want {
+				t.Errorf("%s: %d bodies, and the run %+v", what, blobs(w), row)
+			}
+		}
+		s.Record(run.ID, nil, testworld.Below(run.Sealed))
+		after("its run is closed", 1)
+		proof.Must(t, s.Ledger.Prune(t.Context(), []pump.RunID{run.ID}))
+		after("its run is a rest", 1)
+		proof.Must(t, s.Ledger.Prune(t.Context(), nil, run.ID))
+		after("the rest is gone", 0)
+	})
+}
+
+// A task that was redriven after its run was forgotten keeps its body for as long as it takes: while the
+// workload is paused, and while it is tried again and again.
+func TestARedrivenTaskOfAForgottenRunKeepsItsBody(t *testing.T) {
+	tries := 0
+	one(t, processor.Options{}, func(context.Context, *pump.Task) error {
+		if tries++; tries == 1 {
+			return pump.Reject(errors.New("bad"))
+		} else if tries < 5 {
+			return pump.RetryAfter(90*time.Minute, errors.New("later"))
+		}
+		return nil
+	}, func(w *testworld.World, seen *testworld.Seen, run pump.RunID) {
+		time.Sleep(6 * time.Hour)
+		proof.Is(w.T, proof.ErrOf(w.AllRuns().Get(w.T.Context(), run)), pump.ErrNoRun)
+		proof.Must(w.T, proof.ErrOf(workloads.Pause(w.T.Context(), w.Operator(), "me", workloads.PauseOptions{})))
+		time.Sleep(time.Minute)
+		q, err := quarantine.Open(w.T.Context(), w.Operator())
+		proof.Must(w.T, err)
+		proof.Must(w.T, q.Redrive(w.T.Context(), quarantine.Filter{}, quarantine.Options{Again: true},
+			func(quarantine.Outcome) bool { return true }))
+		time.Sleep(5 * time.Hour)
+		proof.Must(w.T, proof.ErrOf(workloads.Resume(w.T.Context(), w.Operator())))
+		w.Within(7*time.Hour, "it is done", func() bool { return seen.Deliveries() == 5 && w.Left() == 0 })
+		if len(w.Condemned()) > 0 {
+			w.T.Errorf("%v", w.Condemned())
+		}
+		w.Within(5*time.Hour, "no body is left", func() bool {
+			time.Sleep(time.Minute)
+			return blobs(w) == 0
+		})
+	})
 }

@@ -3,6 +3,7 @@ package closing
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump"
@@ -14,16 +15,6 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// fate is what becomes of the bodies of a run in a sweep.
-type fate uint8
-
-const (
-	bodyKept fate = iota // a task may need it
-	bodyDone             // all tasks are done, and none is in quarantine
-	// bodyForgot: no ledger tells of the run any more. A quarantine may have tasks of it.
-	bodyForgot
-)
-
 // staleBody reports whether no task needs a body any more (P3.10).
 func (c *Closer) staleBody(ctx context.Context, b *storage.Blob) (bool, error) {
 	s := &c.swept
@@ -31,58 +22,63 @@ func (c *Closer) staleBody(ctx context.Context, b *storage.Blob) (bool, error) {
 	if !told {
 		return false, nil
 	}
-	is, known := s.fates[run]
+	until, known := s.until[run]
 	if !known {
 		var err error
-		if is, err = c.fateOf(ctx, run); err != nil {
+		if until, err = c.goUntil(ctx, run); err != nil {
 			return false, err
 		}
-		s.fates[run] = is
+		s.until[run] = until
 	}
-	return is == bodyDone || is == bodyForgot && b.Modified.Before(s.before), nil
+	return b.Modified.Before(until), nil
 }
 
-func (c *Closer) fateOf(ctx context.Context, id codec.RunID) (fate, error) {
+// always is after each body was put.
+var always = time.Unix(1<<40, 0)
+
+// goUntil says which bodies of a run go: those that were put before a time. Never means none: a
+// task may need them.
+func (c *Closer) goUntil(ctx context.Context, id codec.RunID) (never time.Time, err error) {
 	s := &c.swept
 	run, err := c.Runs.Get(ctx, id)
-	forgot := errors.Is(err, pump.ErrNoRun)
 	switch {
-	case forgot:
+	case errors.Is(err, pump.ErrNoRun), err == nil && run.Over && run.Changed.Before(s.before):
+		return c.goForgotten(ctx, id)
 	case errors.Is(err, row.ErrCorrupt):
-		return bodyKept, nil
+		return never, nil
 	case err != nil:
-		return bodyKept, err
-	case run.Over:
-		if forgot = run.Changed.Before(s.before); !forgot {
-			return bodyKept, nil
-		}
-	case run.State != workload.RunClosed, !run.Changed.Before(s.began):
-		return bodyKept, nil // what is read below may be older than its end
+		return never, err
+	case run.Over, run.State != workload.RunClosed, !run.Changed.Before(s.began):
+		return never, nil // what is read below may be older than its end
 	case run.Rest == 0:
-		return bodyDone, nil
+		return always, nil
 	}
-	if !forgot {
-		if s.sums == nil {
-			sums, err := ledger.ReadSums(ctx, c.queues.Control, c.workload, c.segments)
-			if err != nil || sums == nil {
-				return bodyKept, err
-			}
-			s.sums = sums
+	if s.sums == nil {
+		sums, err := ledger.ReadSums(ctx, c.queues.Control, c.workload, c.segments)
+		if err != nil {
+			return never, err
 		}
-		if s.sums.Rests[id] == 0 && s.sums.Runs[id].Quarantined == 0 {
-			return bodyDone, nil
-		}
-		return bodyKept, nil
+		s.sums = sums
 	}
+	// Until the owner of a segment has made a rest of it, the run counts there as before.
+	if s.sums.Rests[id] == 0 && s.sums.Runs[id].Quarantined == 0 {
+		return always, nil
+	}
+	return never, nil
+}
+
+// goForgotten is goUntil for a run of which no ledger tells any more. A quarantine may have tasks
+// of it.
+func (c *Closer) goForgotten(ctx context.Context, id codec.RunID) (never time.Time, err error) {
+	s := &c.swept
 	if s.held == nil {
-		if s.held, err = c.lookQuarantined(ctx); err != nil {
-			return bodyKept, err
-		}
+		s.held, err = c.lookQuarantined(ctx)
 	}
-	if s.held.unseen || s.held.runs[id] {
-		return bodyKept, nil
+	if err != nil || s.held.unseen || s.held.runs[id] {
+		return never, err
 	}
-	return bodyForgot, nil
+	// A task that was redriven may wait in a queue for as long as that is not read.
+	return s.before.Add(-time.Since(c.horizon.At)), nil
 }
 
 // quarantined is what was seen of the quarantine of all accounts.

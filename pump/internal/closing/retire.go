@@ -120,9 +120,6 @@ func retireRows(
 	if err != nil {
 		return 0, q.From, fmt.Errorf("looking for old rows of %s: %w", q.Partition, err)
 	}
-	if len(found) == row.PageSize {
-		next = row.After(found[len(found)-1].Row)
-	}
 	var old []storage.Entity
 	for _, e := range found {
 		f := &row.Fields{Props: e.Properties}
@@ -131,7 +128,7 @@ func retireRows(
 			old = append(old, e)
 		}
 	}
-	return len(old), next, row.RemoveFound(ctx, t, old)
+	return len(old), row.Next(found), row.RemoveFound(ctx, t, old)
 }
 
 func (c *Closer) tellRetired(removed int) {

@@ -34,10 +34,10 @@ type sweeping struct {
 	bodies  bool      // there may be bodies
 	account int       // of the queues' names, once for results and once for bodies; then the rows
 	from    string
-	began   time.Time            // by the server's clock
-	before  time.Time            // a retention ago
-	kept    map[codec.RunID]bool // whether the row of a run is there
-	fates   map[codec.RunID]fate // of the bodies of runs
+	began   time.Time                 // by the server's clock
+	before  time.Time                 // a retention ago
+	kept    map[codec.RunID]bool      // whether the row of a run is there
+	until   map[codec.RunID]time.Time // bodies of a run go that were put before
 	sums    *ledger.Sums
 	held    *quarantined
 }
@@ -67,7 +67,7 @@ func (c *Closer) sweep(ctx context.Context) error {
 		}
 		*s = sweeping{
 			bodies: used, began: server, before: server.Add(-c.retain()), kept: map[codec.RunID]bool{},
-			fates: map[codec.RunID]fate{},
+			until: map[codec.RunID]time.Time{},
 		}
 	}
 	names := c.queues.Names()
@@ -171,12 +171,7 @@ func (c *Closer) sweepRows(ctx context.Context, from string, before time.Time) (
 			gone = append(gone, e)
 		}
 	}
-	if len(found) == row.PageSize {
-		from = row.After(found[len(found)-1].Row)
-	} else {
-		from = ""
-	}
-	return from, row.RemoveFound(ctx, c.queues.Control, gone)
+	return row.Next(found), row.RemoveFound(ctx, c.queues.Control, gone)
 }
 
 // HasBlobs reports whether an account has objects of results of runs with rows, or bodies, and

@@ -48,6 +48,14 @@ const PageSize = 1000
 // the first of the characters that keys have, and a driver refuses all others.
 func After(key string) string { return key + "-" }
 
+// Next gives the key from which a query goes on behind a page, "" if that was the last one.
+func Next(page []storage.Entity) string {
+	if len(page) < PageSize {
+		return ""
+	}
+	return After(page[len(page)-1].Row)
+}
+
 // MustFind gives the first rows of a query, at most `most`, trying until there is an answer or
 // patience is over. Without the table it gives no rows.
 func MustFind(
