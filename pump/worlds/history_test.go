@@ -108,7 +108,7 @@ func historyWorld(t *testing.T, kind historyKind, seed uint64) []string {
 	}
 	spec := workload.Spec{Shared: kind.shared, Delivery: string(kind.delivery)}
 	testworld.In(t, spec, 2, 3, change, func(t *testing.T, w *testworld.World) {
-		w.Seeding, w.Engine.BarrierAge = ts.Of, 3*time.Second
+		w.Seeding, w.Engine.BarrierAge, w.Engine.Lanes = ts.Of, 3*time.Second, 2
 		for _, k := range []azsim.FaultKind{azsim.AnswerLost, azsim.FailBefore, azsim.AnswerAfter, azsim.CutBody, azsim.DeliverTwice, azsim.ReappearEarly, azsim.Reorder} {
 			w.Sim.Inject(azsim.Rule{Fault: k, Probability: 0.02})
 		}

@@ -16,8 +16,8 @@ import (
 var simHistory = flag.String("simulate.histories", "", `"write" testdata/histories.txt, or "compare" worlds with it`)
 
 // historiesFile has a line for each of the first seeds: how many requests its world makes, and a hash
-// of the time, operation, object and answer of each. A change that is to change nothing leaves it,
-// but for the few worlds whose history is not the same in two plays of one commit (1 of 100).
+// of the time, operation, object and answer of each. Two plays of one commit give the same, on any
+// number of processors, so a change that is to change nothing leaves it.
 const historiesFile = "testdata/histories.txt"
 
 // simHistories compares the worlds of the first seeds with those on record, which is of -short:

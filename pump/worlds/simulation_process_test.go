@@ -244,7 +244,7 @@ func (p *simProcess) newDistributor(src *simSource) (*distributor.Distributor, e
 	}
 	cfg := p.config()
 	engine := sim.In(&cfg)
-	engine.Lanes, engine.BarrierAge, engine.MaxUnsaved = 2, 3*time.Second, w.maxUnsaved()
+	engine.BarrierAge, engine.MaxUnsaved = 3*time.Second, w.maxUnsaved()
 	return distributor.New(cfg, reading, o)
 }
 
@@ -295,6 +295,7 @@ func (p *simProcess) config() pump.Config {
 	}
 	engine := sim.In(&c)
 	engine.Seeding = w.turns.Of(p.String())
+	engine.Lanes = 2 // or a history would be that of a machine's number of processors
 	engine.Hands = func(l *ledger.Ledger, hold func(uint32) (cluster.Hold, bool)) { p.inHand.Store(&simHands{l, hold}) }
 	if w.plan.foreign > 0 {
 		c.ForeignKey, engine.Names = "key", simNames
