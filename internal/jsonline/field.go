@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -11,7 +12,10 @@ import (
 // maxDepth is encoding/json's own limit of nesting.
 const maxDepth = 10_000
 
-var errEnd = errors.New("invalid JSON: it ends too early")
+var (
+	errEnd  = errors.New("invalid JSON: it ends too early")
+	errDeep = errors.New("invalid JSON: nested")
+)
 
 // Field is a field that a [Scanner] looks for, and where it found it last. It belongs to one
 // scanner.
@@ -72,18 +76,10 @@ func appendUnquoted(dst, quoted []byte) []byte {
 			continue
 		}
 		i++
-		switch in[i] {
-		case 'b':
-			dst = append(dst, '\b')
-		case 'f':
-			dst = append(dst, '\f')
-		case 'n':
-			dst = append(dst, '\n')
-		case 'r':
-			dst = append(dst, '\r')
-		case 't':
-			dst = append(dst, '\t')
-		case 'u':
+		switch at := strings.IndexByte("bfnrt", in[i]); {
+		case at >= 0:
+			dst = append(dst, "\b\f\n\r\t"[at])
+		case in[i] == 'u':
 			r := hexRune(in[i+1 : i+5])
 			i += 4
 			if utf16.IsSurrogate(r) {
@@ -128,12 +124,8 @@ func AppendQuoted(dst []byte, s []byte) []byte {
 			continue
 		case b == '"' || b == '\\':
 			dst = append(dst, '\\', b)
-		case b == '\n':
-			dst = append(dst, '\\', 'n')
-		case b == '\r':
-			dst = append(dst, '\\', 'r')
-		case b == '\t':
-			dst = append(dst, '\\', 't')
+		case b < 0x20 && strings.IndexByte("\n\r\t", b) >= 0:
+			dst = append(dst, '\\', "nrt"[strings.IndexByte("\n\r\t", b)])
 		case b < 0x20:
 			dst = append(dst, '\\', 'u', '0', '0', hex[b>>4], hex[b&15])
 		default:

@@ -61,8 +61,8 @@ func (r *ForeignReader) Read(text []byte) (key, body []byte) {
 		return nil, text
 	}
 	decoded, isBase64 := decode(text)
-	plain, isJSON := decoded, isBase64 && Valid(decoded)
-	if unpacked := gunzipped(decoded); unpacked != nil && Valid(unpacked) {
+	plain, isJSON := decoded, isBase64 && looksLikeJSON(decoded)
+	if unpacked := gunzipped(decoded); unpacked != nil && looksLikeJSON(unpacked) {
 		plain, isJSON = unpacked, true
 	}
 	if !isJSON || Valid(text) {
@@ -79,6 +79,9 @@ func (r *ForeignReader) Read(text []byte) (key, body []byte) {
 	}
 	return r.Key(plain), body
 }
+
+// looksLikeJSON takes for JSON, too, what no scanner reads to its end because of its depth.
+func looksLikeJSON(text []byte) bool { return Valid(text) || TooDeep(text) }
 
 // Elements are those of a JSON array; nil if the text is another one, or has more than most.
 func Elements(text []byte, most int) (elements [][]byte) {

@@ -82,6 +82,8 @@ func (s *Scanner) value(depth int, live uint) error {
 		return errEnd
 	}
 	switch b := s.data[s.pos]; {
+	case depth >= s.deep && (b == '{' || b == '['):
+		return fmt.Errorf("%w more than %d deep", errDeep, s.deep)
 	case b == '{':
 		return s.object(depth, live)
 	case b == '[':
@@ -105,9 +107,6 @@ func (s *Scanner) value(depth int, live uint) error {
 // function, with the place at hand: members without space around their parts, and names and strings
 // without escapes.
 func (s *Scanner) object(depth int, live uint) error {
-	if depth >= s.deep {
-		return fmt.Errorf("invalid JSON: nested more than %d deep", s.deep)
-	}
 	data, pos := s.data, spaced(s.data, s.pos+1)
 	if pos < len(data) && data[pos] == '}' {
 		s.pos = pos + 1
@@ -232,9 +231,6 @@ func (s *Scanner) match(quoted []byte, plain bool, depth int, live uint) (inside
 }
 
 func (s *Scanner) array(depth int) error {
-	if depth >= s.deep {
-		return fmt.Errorf("invalid JSON: nested more than %d deep", s.deep)
-	}
 	s.pos++
 	s.space()
 	if s.pos < len(s.data) && s.data[s.pos] == ']' {

@@ -1,5 +1,10 @@
 package jsonline
 
+import (
+	"bytes"
+	"errors"
+)
+
 // Task finds the key and the id of a task that is a JSON value. It belongs to one goroutine.
 type Task struct {
 	Keyed         bool // a field has the key
@@ -11,18 +16,25 @@ type Task struct {
 // maxTaskDepth is how deeply a task may be nested: parsers of handlers end at about 1,000.
 const maxTaskDepth = 512
 
+// TooDeep reports whether text is JSON that is nested more deeply than a task may be. What stands
+// behind that depth is not looked at.
+func TooDeep(text []byte) bool {
+	s := Scanner{deep: maxTaskDepth}
+	return bytes.Count(text, []byte("["))+bytes.Count(text, []byte("{")) > maxTaskDepth &&
+		errors.Is(s.Scan(text), errDeep)
+}
+
 // NewTask finds fields by their names; an empty one is not looked for.
 func NewTask(key, id string) *Task {
 	t := &Task{Keyed: key != ""}
 	var fields []*Field
-	for _, f := range []struct {
-		name string
-		to   **Field
-	}{{key, &t.key}, {id, &t.id}} {
-		if f.name != "" {
-			*f.to = NewField(f.name)
-			fields = append(fields, *f.to)
-		}
+	if key != "" {
+		t.key = NewField(key)
+		fields = append(fields, t.key)
+	}
+	if id != "" {
+		t.id = NewField(id)
+		fields = append(fields, t.id)
 	}
 	t.scanner = NewScanner(fields...)
 	t.scanner.deep = maxTaskDepth

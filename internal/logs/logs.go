@@ -58,6 +58,28 @@ func (l *Limited) Say(log func(msg string, attrs ...any), msg string, attrs ...a
 	}
 }
 
+// GoesOn writes a line by log about what goes on, with how long it has: at once, a minute later,
+// and then when it has gone on for twice as long, but once an hour at least.
+func (l *Limited) GoesOn(log func(msg string, attrs ...any), msg string, attrs ...any) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if time.Since(l.at) < min(l.at.Sub(l.since), time.Hour) || !l.due() {
+		return
+	}
+	if lasts := time.Since(l.since).Round(time.Second); lasts > 0 {
+		attrs = append(attrs, "for", lasts)
+	}
+	log(msg, attrs...)
+}
+
+// IsOver writes a line by log if there was something to write, with how long it lasted. The next
+// line is due at once.
+func (l *Limited) IsOver(log func(msg string, attrs ...any), msg string, attrs ...any) {
+	if lasted, was := l.Over(); was {
+		log(msg, append(attrs, "after", lasted)...)
+	}
+}
+
 // Over notes that the cause of the line is over, and reports whether there was something to write,
 // and for how long. The next line is due at once.
 func (l *Limited) Over() (lasted time.Duration, was bool) {
@@ -68,16 +90,6 @@ func (l *Limited) Over() (lasted time.Duration, was bool) {
 		l.since, l.at = time.Time{}, time.Time{}
 	}
 	return lasted, was
-}
-
-// Lasts is how long there has been something to write; 0: there is nothing.
-func (l *Limited) Lasts() time.Duration {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.since.IsZero() {
-		return 0
-	}
-	return time.Since(l.since).Round(time.Second)
 }
 
 // Add notes an event that concerns so many tasks. Its line is written now, or later by the next

@@ -36,13 +36,40 @@ func TestTheFirstLineOfAKindComesAtOnceAndTheOthersAreCounted(t *testing.T) {
 	})
 }
 
+func TestWhatGoesOnIsToldAtOnceMoreAndMoreSeldomAndWhenItIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l Limited
+		var got []string
+		began := time.Now()
+		log := func(msg string, attrs ...any) {
+			got = append(got, fmt.Sprint(msg, " ", time.Since(began), " ", attrs))
+		}
+		l.IsOver(log, "queue answers")
+		for range 9 * 60 * 60 {
+			l.GoesOn(log, "queue does not answer", "n", 1)
+			time.Sleep(time.Second)
+		}
+		l.IsOver(log, "queue answers")
+		l.IsOver(log, "queue answers")
+		l.GoesOn(log, "queue does not answer")
+		want := []string{"queue does not answer 0s [n 1]"}
+		for _, m := range []int{1, 2, 4, 8, 16, 32, 64, 124, 184, 244, 304, 364, 424, 484} {
+			after := time.Duration(m) * time.Minute
+			want = append(want, fmt.Sprintf("queue does not answer %v [n 1 for %v]", after, after))
+		}
+		if want = append(want, "queue answers 9h0m0s [after 9h0m0s]", "queue does not answer 9h0m0s []"); !slices.Equal(got, want) {
+			t.Errorf("%q", got)
+		}
+	})
+}
+
 func TestALineIsWrittenAtOnceOnceAMinuteAndAtOnceAgainAfterItWasOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l Limited
 		var got []string
 		began := time.Now()
 		log := func(msg string, attrs ...any) {
-			got = append(got, fmt.Sprint(msg, " ", time.Since(began), " ", l.Lasts(), " ", attrs))
+			got = append(got, fmt.Sprint(msg, " ", time.Since(began), " ", attrs))
 		}
 		if _, was := l.Over(); was {
 			t.Error("what has not begun is over")
@@ -51,13 +78,13 @@ func TestALineIsWrittenAtOnceOnceAMinuteAndAtOnceAgainAfterItWasOver(t *testing.
 			l.Say(log, "queue does not answer", "n", 1)
 			time.Sleep(time.Second)
 		}
-		if lasted, was := l.Over(); !was || lasted != 125*time.Second || l.Lasts() != 0 {
-			t.Errorf("%v after %v, %v more", was, lasted, l.Lasts())
+		if lasted, was := l.Over(); !was || lasted != 125*time.Second {
+			t.Errorf("%v after %v", was, lasted)
 		}
 		l.Say(log, "queue does not answer")
 		want := []string{
-			"queue does not answer 0s 0s [n 1]", "queue does not answer 1m0s 1m0s [n 1]",
-			"queue does not answer 2m0s 2m0s [n 1]", "queue does not answer 2m5s 0s []",
+			"queue does not answer 0s [n 1]", "queue does not answer 1m0s [n 1]",
+			"queue does not answer 2m0s [n 1]", "queue does not answer 2m5s []",
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("%q", got)

@@ -296,6 +296,45 @@ func TestAStopDoesNotWaitForADarkControlAccount(t *testing.T) {
 	}
 }
 
+// What does not end while the control account is dark is told at once, then more and more seldom,
+// and when it is over.
+func TestADarkControlAccountIsToldMoreAndMoreSeldom(t *testing.T) {
+	for line, tt := range map[string]struct {
+		over string
+		o    distributor.Options
+	}{
+		"the election row could not be read or written": {"the election row can be read and written again", distributor.Options{Every: time.Hour}},
+		"it is not known who sends the run":             {"it is known again who sends the run", distributor.Options{Name: "x", Wait: &pump.WaitOptions{}}},
+	} {
+		t.Run(line, func(t *testing.T) {
+			testworld.In(t, testworld.Once, 2, 2, nil, func(t *testing.T, w *testworld.World) {
+				var ds []*testworld.Started[*distributor.Distributor, distributor.Summary]
+				for _, instance := range []string{"d", "e"} {
+					ds = append(ds, testworld.Begun(w, distributor.New, instance, &testworld.ListSource{Print: "a", N: 10_000, Pace: time.Second}, tt.o))
+					time.Sleep(10 * time.Second)
+				}
+				w.Sim.Blackout("accounta", true)
+				time.Sleep(10 * time.Minute)
+				w.Sim.Blackout("accounta", false)
+				time.Sleep(2 * time.Minute)
+				for _, d := range ds {
+					d.Stop()
+					_ = d.Wait()
+				}
+				// At 0, 1, 2, 4 and 8 minutes in both.
+				if n, over := w.Logged(line), w.Logged(tt.over); n < 5 || n > 10 || over < 1 || over > 2 {
+					t.Errorf("told %d times, and %d times that it was over", n, over)
+				}
+				for _, short := range []string{"beat failed", "the checkpoint could not be saved"} { // until trust ends
+					if n := w.Logged(short); n > 2 {
+						t.Errorf("%q is told %d times", short, n)
+					}
+				}
+			})
+		})
+	}
+}
+
 // nudges records what is sent.
 type nudges struct {
 	mu  sync.Mutex

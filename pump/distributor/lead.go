@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/logs"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor/internal/pack"
 	"github.com/queuepump/queuepump/pump/internal/closing"
@@ -211,11 +212,15 @@ func (d *Distributor) elected(ctx context.Context) (last Summary, err error) {
 		Instance: d.cfg.Instance, Every: d.opts.Every, Times: d.terms,
 		Log: d.cfg.Log, Rounds: &d.standing, Left: d.left, Cron: d.cron,
 	})
+	var silent logs.Limited
 	for ctx.Err() == nil {
 		stood := d.standing.Begin()
 		won, wait, err := e.Try(ctx)
 		stood()
 		d.nextDue.Store(new(e.NextDue()))
+		if err == nil {
+			silent.IsOver(d.cfg.Log.Info, "the election row can be read and written again")
+		}
 		switch {
 		case won != nil:
 			t := &term{d: d, won: won, last: &last}
@@ -227,7 +232,7 @@ func (d *Distributor) elected(ctx context.Context) (last Summary, err error) {
 			if final(err) {
 				return last, err
 			}
-			d.cfg.Log.Warn("the election row could not be read or written", "error", err)
+			silent.GoesOn(d.cfg.Log.Warn, "the election row could not be read or written", "error", err)
 		}
 		if err := d.standBy(ctx, wait); err != nil {
 			return last, err

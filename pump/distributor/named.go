@@ -11,6 +11,7 @@ import (
 	"unicode"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/internal/logs"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor/internal/pack"
 	"github.com/queuepump/queuepump/pump/internal/closing"
@@ -109,6 +110,7 @@ func (d *Distributor) sendNamed(ctx, waiting context.Context, looked *run) (r *r
 		},
 	})
 	var refused *refusal
+	var unknown logs.Limited
 	last := looked // of this process's terms
 	for said := ""; ; {
 		stood := d.standing.Begin()
@@ -116,6 +118,9 @@ func (d *Distributor) sendNamed(ctx, waiting context.Context, looked *run) (r *r
 		stood()
 		if won == nil && err == nil { // another sends it, or has sent it and not said so yet
 			_, err = d.leftOf(ctx, looked, false)
+		}
+		if err == nil {
+			unknown.IsOver(d.cfg.Log.Info, "it is known again who sends the run")
 		}
 		switch {
 		case won != nil:
@@ -140,7 +145,7 @@ func (d *Distributor) sendNamed(ctx, waiting context.Context, looked *run) (r *r
 		case err != nil && final(err):
 			return last, err
 		case err != nil:
-			d.cfg.Log.Warn("it is not known who sends the run", "error", err)
+			unknown.GoesOn(d.cfg.Log.Warn, "it is not known who sends the run", "error", err)
 		case d.opts.Wait == nil && e.Looked().Beats:
 			return last, &TakenError{d.opts.Name, looked.id, e.Looked().Leader}
 		}

@@ -36,7 +36,7 @@ func (r *run) cutArray(d *message.Delivery) *message.Disposition {
 		return nil
 	}
 	elements := jsonline.Elements(whole.Body, mostElements)
-	if len(elements) == 0 {
+	if len(elements) == 0 || jsonline.TooDeep(whole.Body) {
 		return nil
 	}
 	if r.recorder != nil {

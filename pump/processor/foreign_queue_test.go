@@ -1,6 +1,8 @@
 package processor_test
 
 import (
+	"bytes"
+	"compress/gzip"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -10,12 +12,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/internal/jsonline"
 	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/accounts"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/processor"
 	"github.com/queuepump/queuepump/pump/workloads"
 	"github.com/queuepump/queuepump/shardmap"
@@ -158,6 +163,56 @@ func TestArraysOfForeignQueuesAreTasksOfTheirOwn(t *testing.T) {
 		}
 		checkOrders(t, arrays*each, seen...)
 	})
+}
+
+// Parsers of handlers, which recurse, may end their processes by deeply nested JSON: it goes into
+// quarantine however it was put, and the messages beside it are done.
+func TestDeeplyNestedJSONOfOtherProgramsReachesNoHandler(t *testing.T) {
+	deep := func(depth int) string {
+		return `{"n":` + strings.Repeat("[", depth-1) + strings.Repeat("]", depth-1) + "}"
+	}
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	_, _ = z.Write([]byte(deep(200_000)))
+	proof.Must(t, z.Close())
+	encoded := base64.StdEncoding.EncodeToString
+	well := []string{deep(512), encoded([]byte(deep(512))), "no JSON: " + strings.Repeat("[", 600), "[1," + deep(511) + ",2]"}
+	bad := []string{
+		deep(513), deep(20_000), strings.Repeat("[", 48<<10), "[1," + deep(513) + ",2]",
+		encoded([]byte(deep(513))), encoded([]byte(deep(20_000))), encoded(packed.Bytes()),
+	}
+	for _, mode := range []workload.Spec{testworld.Once, testworld.Plain} {
+		testworld.In(t, mode, 1, 1, nil, func(t *testing.T, w *testworld.World) {
+			cfg := w.Config("p", 1)
+			cfg.ForeignSplit = true
+			seen := &testworld.Seen{}
+			p, err := processor.New(cfg, seen, processor.Options{})
+			proof.Must(t, err)
+			for _, text := range append(bad, well...) {
+				w.PutText("accounta", "work-00", []byte(text))
+			}
+			running := testworld.Start(t, p)
+			w.Within(time.Minute, "all are settled", func() bool { return w.Left() == 0 })
+			s := running.End()
+			if s.Handled != 6 || s.Quarantined != int64(len(bad)) {
+				t.Errorf("%+v", s)
+			}
+			for _, task := range seen.Order {
+				if jsonline.TooDeep(task.Body) || len(task.Body) > 2000 {
+					t.Errorf("the handler got %d bytes: %.50s", len(task.Body), task.Body)
+				}
+			}
+			texts := w.Poisoned("accounta")
+			proof.Same(t, len(texts), len(bad), "messages in quarantine")
+			for _, text := range texts {
+				h, err := codec.ReadHeader(text)
+				proof.Must(t, err)
+				if h.Cause.Reason != codec.ReasonRejected || !strings.Contains(h.Cause.Detail, "nested more than 512 deep") {
+					t.Errorf("%+v", h.Cause)
+				}
+			}
+		})
+	}
 }
 
 // C5: a workload of foreign queues alone. Each message reaches the owner of its key's segment as

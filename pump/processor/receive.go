@@ -334,6 +334,15 @@ func (r *run) beginForeign(d *message.Delivery) *message.Disposition {
 		}
 	}
 	w := r.trials.KillsProcess(d)
+	// Parsers recurse. A few such messages would end a command so often that it counts as broken, and
+	// then the processor, and each one that has them after it.
+	if w == nil && d.Header.Run == (pump.RunID{}) && d.Count == 1 &&
+		jsonline.TooDeep(d.Tasks[0].Body) {
+		w = &message.Disposition{
+			Reason: codec.ReasonRejected,
+			Detail: "it is JSON nested more than 512 deep, by which parsers may end their processes",
+		}
+	}
 	if w != nil && r.recorder != nil && r.recorder.Once {
 		r.recorder.EndForeign(d, []int{0}) // quarantine keeps no record of it
 	}

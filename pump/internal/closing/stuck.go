@@ -2,6 +2,7 @@ package closing
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
 	"github.com/queuepump/queuepump/internal/logs"
@@ -67,16 +68,10 @@ func (i *idleness) judge(ctx context.Context, lack []pump.SegmentLack, settled u
 
 // tell says once a minute why nothing happens, as far as that can be seen.
 func (i *idleness) tell(messages int64, err error) {
-	since := time.Since(i.changed).Round(time.Second)
+	what, last := "messages are left in queues, hidden or waiting", slog.Int64("messages", messages)
 	if err != nil {
-		i.told.Say(i.cfg.Log.Warn,
-			"no task of the run was recorded lately, and whether messages are left could not be learned",
-			"run", i.run.String(), "for", since, "error", err,
-		)
-		return
+		what, last = "whether messages are left could not be learned", slog.Any("error", err)
 	}
-	i.told.Say(i.cfg.Log.Warn,
-		"no task of the run was recorded lately; messages are left in the queues, hidden or waiting",
-		"run", i.run.String(), "for", since, "messages", messages,
-	)
+	i.told.Say(i.cfg.Log.Warn, "no task of the run was recorded lately; "+what,
+		"run", i.run.String(), "for", time.Since(i.changed).Round(time.Second), last)
 }

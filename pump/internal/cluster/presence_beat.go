@@ -6,26 +6,10 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/logs"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
-
-// goesOn tells of a trouble that lasts.
-func (p *Presence) goesOn(trouble *logs.Limited, what string, err error) {
-	attrs := []any{"error", err}
-	if lasts := trouble.Lasts(); lasts > 0 {
-		attrs = append(attrs, "for", lasts)
-	}
-	trouble.Say(p.options.Log.Warn, what, attrs...)
-}
-
-func (p *Presence) isOver(trouble *logs.Limited, what string) {
-	if lasted, was := trouble.Over(); was {
-		p.options.Log.Info(what, "after", lasted)
-	}
-}
 
 // compose makes what the next beat says.
 func (p *Presence) compose(beats uint64) memberRow {
@@ -69,7 +53,7 @@ func (p *Presence) beat() bool {
 	case errors.Is(err, row.ErrLost): // 404 or 412, and not by a write of its own
 		return p.rejoin(errEvicted)
 	}
-	p.goesOn(&l.mute, "a beat failed", err)
+	l.mute.GoesOn(p.options.Log.Warn, "a beat failed", "error", err)
 	l.beatFailed = true
 	l.beatDue = time.Now().Add(p.draw.Jitter("pause", p.row.Object(), p.row.LongestPause()))
 	return false
@@ -87,7 +71,7 @@ func (p *Presence) acknowledged(v row.Version[memberRow]) {
 	// A narrow jitter: fifteen sixteenths of a beat at the least, because every
 	// member pays for each beat with two requests, day and night.
 	l.beatDue = v.Sent.Add(p.times.Beat - p.draw.Spread("beat", p.row.Object(), p.times.Beat/16))
-	p.isOver(&l.mute, "beats are answered again")
+	l.mute.IsOver(p.options.Log.Info, "beats are answered again")
 	// The answer of the next beat, too, comes after trust has ended: it is the same event.
 	late := p.renew(v) && v.Value.beats > 1
 	if late && !l.late {

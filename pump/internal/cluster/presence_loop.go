@@ -174,12 +174,12 @@ func (p *Presence) lookAround() {
 	if err != nil {
 		// A member that cannot see does not claim, give up or evict (P5.6).
 		if p.ctx.Err() == nil {
-			p.goesOn(&l.blind, "the cluster could not be looked at", err)
+			l.blind.GoesOn(p.options.Log.Warn, "the cluster could not be looked at", "error", err)
 		}
 		l.lookDue = time.Now().Add(p.draw.Jitter("look", p.row.Object(), p.times.Beat/2))
 		return
 	}
-	p.isOver(&l.blind, "the cluster could be looked at again")
+	l.blind.IsOver(p.options.Log.Info, "the cluster could be looked at again")
 	if v == nil {
 		p.noNews()
 		return

@@ -197,11 +197,12 @@ func (p *Presence) readRow(ctx context.Context, key string) (storage.Entity, err
 func (p *Presence) writeMuster(v *View, rows []storage.Entity) {
 	props := encodeMuster(musterOf(v, rows))
 	if props == nil {
-		p.goesOn(&p.loop.crowded,
-			"the cluster is too large for one row: each member reads all rows, seldom", errMusterTooLarge)
+		p.loop.crowded.GoesOn(p.options.Log.Warn,
+			"the cluster is too large for one row: each member reads all rows, seldom",
+			"error", errMusterTooLarge)
 		return
 	}
-	p.isOver(&p.loop.crowded, "the cluster fits one row again")
+	p.loop.crowded.IsOver(p.options.Log.Info, "the cluster fits one row again")
 	ctx, cancel := p.beforeBeat()
 	defer cancel()
 	w := storage.Write{

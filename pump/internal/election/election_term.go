@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/internal/logs"
 	"github.com/queuepump/queuepump/pump/internal/row"
 )
 
@@ -53,6 +54,7 @@ type Term struct {
 	cancel, cancelWork context.CancelCauseFunc
 	requests           chan request
 	done               chan struct{} // the beating goroutine has ended
+	mute               logs.Limited  // beats are not acknowledged
 
 	// What follows is of a schedule, and belongs to the caller of Due.
 	now       func(context.Context) (time.Time, error)
@@ -220,9 +222,10 @@ func (t *Term) beat(v row.Version[electionRow]) {
 		case t.ctx.Err() != nil:
 			return
 		case err == nil:
+			t.mute.IsOver(t.options.Log.Info, "the leader's beats are answered again", "epoch", t.Epoch)
 			wait = t.nextBeat(v)
 		default:
-			t.options.Log.Warn("beat failed", "epoch", t.Epoch, "error", err)
+			t.mute.GoesOn(t.options.Log.Warn, "beat failed", "epoch", t.Epoch, "error", err)
 			wait = t.draw.Jitter("pause", t.row.Object(), t.row.LongestPause())
 		}
 	}

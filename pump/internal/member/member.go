@@ -132,6 +132,7 @@ func Join(
 // join joins, trying again what may be better later.
 func (m *Member) join(ctx context.Context) error {
 	began := time.Now()
+	var failing logs.Limited
 	for n := uint64(0); ; n++ {
 		p, err := cluster.Join(ctx, m.Workload, m.presenceOptions())
 		if err == nil {
@@ -148,8 +149,8 @@ func (m *Member) join(ctx context.Context) error {
 		if !MayJoinLater(err, m.o.Stake) || patience > 0 && time.Since(began) > patience {
 			return fmt.Errorf("workload %q in account %q: %w", m.cfg.Workload, m.cfg.Control, err)
 		}
-		m.log.Warn("the cluster could not be joined; trying again", "control", m.cfg.Control,
-			"error", err)
+		failing.GoesOn(m.log.Warn, "the cluster could not be joined; trying again",
+			"control", m.cfg.Control, "error", err)
 		if !waits.Wait(ctx, m.jitter.Around(waits.Doubled(time.Second, 15*time.Second, n), "join",
 			m.Workload.Name, n)) {
 			return context.Cause(ctx)

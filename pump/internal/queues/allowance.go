@@ -191,9 +191,8 @@ func (a *Allowance) say() {
 			"cap", a.cap, "currency", a.prices.Currency,
 			"share_per_day", a.rate*dayLength.Seconds(), "times_slower", math.Round(10*a.slower)/10)
 	case a.slower == 1:
-		if _, was := a.told.Over(); was {
-			a.log.Info("queues are polled as before: the day's cost is within budget.costPerDay")
-		}
+		a.told.IsOver(a.log.Info,
+			"queues are polled as before: the day's cost is within budget.costPerDay")
 	}
 }
 

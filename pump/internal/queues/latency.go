@@ -76,24 +76,19 @@ func (s *Queue) timeout() time.Duration {
 
 // heard notes how a request ended.
 func (s *Queue) heard(op operation, took time.Duration, err error) {
-	switch {
-	case err == nil:
-		s.silent.Store(0)
-	case storage.CodeOf(err) == storage.MaybeDone:
+	switch code := storage.CodeOf(err); {
+	case err != nil && code == storage.MaybeDone:
 		s.silent.Add(1)
-		return
-	case storage.CodeOf(err) == storage.Canceled:
-		return
-	default:
+	case err == nil || code != storage.Canceled:
 		s.silent.Store(0)
-		return
 	}
-	switch op {
-	case OpPut:
+	switch {
+	case err != nil:
+	case op == OpPut:
 		s.Puts.add(took)
-	case OpGet:
+	case op == OpGet:
 		s.Gets.add(took)
-	case OpDelete:
+	case op == OpDelete:
 		s.Settles.add(took)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/logs"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/queues"
@@ -20,9 +21,9 @@ const (
 
 // recording is what the loop knows that keeps the history.
 type recording struct {
-	books  *books
-	minute time.Time // that goes on
-	dark   bool      // the rows could not be reached
+	books   *books
+	minute  time.Time    // that goes on
+	failing logs.Limited // rows are not written
 }
 
 // Day is what this process says of the day's cost in its beats: nil if it does not sample, or does
@@ -148,11 +149,9 @@ func (s *Sampler) write(ctx context.Context, v *cluster.View, last bool) {
 	r.minute = minute
 	err := WriteHistory(ctx, s.queues.Control, s.cfg.Workload, p, marks)
 	switch {
-	case ctx.Err() != nil:
-	case err != nil && !r.dark:
-		s.log.Warn("the history cannot be written: it has a gap", "error", err)
-	case err == nil && r.dark:
-		s.log.Info("the history is written again")
+	case err == nil:
+		r.failing.IsOver(s.log.Info, "the history is written again")
+	case ctx.Err() == nil:
+		r.failing.GoesOn(s.log.Warn, "the history cannot be written: it has a gap", "error", err)
 	}
-	r.dark = err != nil
 }

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/logs"
 	"github.com/queuepump/queuepump/pump/internal/election"
 	"github.com/queuepump/queuepump/pump/internal/sim"
 	"github.com/queuepump/queuepump/pump/internal/waits"
@@ -116,7 +117,8 @@ type Checkpointer struct {
 	Saved chan struct{} // capacity 1: SavedTasks grew
 	// SavedTasks is the number of tasks before the last saved barrier.
 	SavedTasks atomic.Int64
-	pending    *Barrier // complete, not saved yet; used by run, and after it by flush
+	pending    *Barrier     // complete, not saved yet; used by run, and after it by flush
+	failing    logs.Limited // saves are
 }
 
 // Run saves until over is closed. It then waits for a save under way, which could otherwise land
@@ -142,7 +144,7 @@ func (c *Checkpointer) Run(ctx context.Context, over <-chan struct{}) error {
 			if err := c.saveOnce(ctx); errors.Is(err, election.ErrDeposed) {
 				return err
 			} else if err != nil {
-				c.Log.Warn("the checkpoint could not be saved; trying again", "error", err)
+				c.failing.GoesOn(c.Log.Warn, "the checkpoint could not be saved; trying again", "error", err)
 				retry = now.Add(c.Every)
 			}
 		}
@@ -180,6 +182,7 @@ func (c *Checkpointer) saveOnce(ctx context.Context) error {
 	if err := c.Save(ctx, c.pending.at.Encode()); err != nil {
 		return err
 	}
+	c.failing.IsOver(c.Log.Info, "checkpoints are saved again")
 	c.SavedTasks.Store(c.pending.tasks)
 	c.pending = nil
 	waits.Signal(c.Saved)

@@ -61,9 +61,7 @@ func (f *Follower) follow(ctx context.Context) {
 			return
 		}
 		if t.Fresh() {
-			if _, was := stale.Over(); was {
-				f.Log.Info("the shard map can be read again; putting goes on")
-			}
+			stale.IsOver(f.Log.Info, "the shard map can be read again; putting goes on")
 		}
 		if young := j.Around(refreshAfter, "map", t.Workload.Name, n) - time.Since(t.read); young > 0 {
 			waits.Wait(ctx, young)

@@ -35,6 +35,7 @@ type health struct {
 	crowded       bool // its account holds its share of the memory, and others lack it (share.hinders)
 
 	silent     time.Time // when the first put since the last acknowledgement was sent; zero: none
+	tried      time.Time // when a put was sent or failed last
 	unanswered int       // puts since then that ended without an answer
 	throttled  time.Time // the last one
 
@@ -74,6 +75,8 @@ const (
 	darkAfter    = 5 * time.Second
 	darkFailures = 2
 	darkRefused  = 30 * time.Second
+	// restAfter is longer than a message waits at a queue between two puts (putStoppedLimit).
+	restAfter = 2 * time.Minute
 
 	// A probe is one put that may be sent twice, so three seconds are cheap; these and a probe's time
 	// (queues.TroubledTimeout) are how long a queue that is back stands idle.
@@ -91,11 +94,13 @@ const (
 	limitRecent = 30 * time.Second
 )
 
-// sent is a put that goes out now.
+// sent is a put that goes out now. What failed before a rest says nothing of the queue now: the
+// messages were put into other queues.
 func (h *health) sent(now time.Time) {
-	if h.silent.IsZero() {
-		h.silent = now
+	if h.silent.IsZero() || !h.dark && now.Sub(h.tried) >= restAfter {
+		h.silent, h.unanswered, h.turned = now, 0, false
 	}
+	h.tried = now
 }
 
 // acknowledged is a put that was.
@@ -186,7 +191,8 @@ func (h *health) look(now time.Time, busy bool) {
 	}
 	// Requests to an account that hangs fail only at their deadlines. But a busy sink has many puts in
 	// flight, and a service does not need so long for all of them.
-	if !h.silent.IsZero() && now.Sub(h.silent) >= darkAfter && h.throttled.Before(h.silent) {
+	if !h.silent.IsZero() && now.Sub(h.silent) >= darkAfter && h.throttled.Before(h.silent) &&
+		now.Sub(h.tried) < restAfter {
 		h.darken(now)
 	}
 	h.atLimit = recent && (h.atLimit || h.throttled.Sub(h.busy) >= limitAfter)

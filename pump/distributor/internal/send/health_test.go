@@ -65,6 +65,36 @@ func TestOneLostAnswerIsNoDarkness(t *testing.T) {
 	}
 }
 
+// What failed before an hour without a put, and went elsewhere then, does not make the queue dark
+// with the first trouble after it.
+func TestWhatFailedBeforeARestIsNoDarkness(t *testing.T) {
+	for name, c := range map[string]struct{ before, after func(p *play, at float64) }{
+		"a lost answer": {
+			func(p *play, at float64) { p.h.lost(p.at(at)) }, func(p *play, at float64) { p.h.lost(p.at(at + 3)) },
+		},
+		"a throttle": {
+			func(p *play, at float64) { p.h.refused(p.at(at)) }, func(p *play, at float64) { p.h.refused(p.at(at)) },
+		},
+		"a burst whose first puts are slow": {
+			func(p *play, at float64) { p.h.lost(p.at(at)) }, func(p *play, at float64) { p.h.look(p.at(at+1), true) },
+		},
+	} {
+		p := newPlay()
+		p.h.sent(p.at(0))
+		c.before(p, 1)
+		p.h.look(p.at(3600), true)
+		p.h.sent(p.at(3601))
+		c.after(p, 3601)
+		if p.h.dark {
+			t.Errorf("dark after %s", name)
+		}
+		p.fail(3602, 3607)
+		if !p.h.dark {
+			t.Errorf("not dark after seconds of failures, which came after %s", name)
+		}
+	}
+}
+
 func TestAQueueThatOnlyThrottlesIsDarkAfterHalfAMinute(t *testing.T) {
 	p := newPlay()
 	for s := 0.0; s < 30; s++ {

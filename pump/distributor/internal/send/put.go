@@ -481,7 +481,7 @@ func (p *Putter) acknowledged(m *message) {
 	p.observe(s, (*health).acknowledged)
 	p.endProbe(m)
 	s.fit(p.hire)
-	s.recovered(p.Log)
+	s.trouble.IsOver(p.Log.Info, "the queue takes messages again", "queue", s.name)
 	p.Count.Sent.Add(int64(len(m.Text)))
 	p.Count.Envelopes.Add(1)
 	if !m.Bad {

@@ -211,7 +211,7 @@ func (r *Router) lay(next, old *Route) {
 		next.sinks[i], sinks[name] = o, o
 		if a := r.fleet.Account(s.Account); a != nil && poison[s.Account] == nil {
 			if o = r.poison[s.Account]; o == nil {
-				o = newSink(a.Poison, poisonInFlight, r.share(s.Account))
+				o = newSink(a.Poison.String(), a.Poison, nil, poisonInFlight, r.share(s.Account))
 			}
 			poison[s.Account] = o
 		}
@@ -246,16 +246,17 @@ func (r *Router) Reachable() {
 
 func (r *Router) open(account, queue string, active bool) *Sink {
 	s, err := r.fleet.Queue(account, queue)
-	if err == nil {
-		return newSink(s, inFlightMost, r.share(account))
+	most := inFlightMost
+	if err != nil {
+		most = poisonInFlight
 	}
-	if _, said := r.warned[account]; !said && active {
+	if _, said := r.warned[account]; err != nil && !said && active {
 		r.warned[account] = struct{}{}
 		r.log.Error("the workload has an account that this process has no credentials "+
 			"for; its tasks go to others once the workload's row says so",
 			"account", account, "error", err)
 	}
-	return refusedSink(account+"/"+queue, err, r.share(account))
+	return newSink(account+"/"+queue, s, err, most, r.share(account))
 }
 
 // share is an account's share, which lasts as long as this process.

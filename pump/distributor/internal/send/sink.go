@@ -1,6 +1,7 @@
 package send
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -69,18 +70,11 @@ type Sink struct {
 	refusal  refusal              // the last answer, if it was one
 }
 
-// newSink makes a sink that may have up to most messages in flight.
-func newSink(q *queues.Queue, most int, of *share) *Sink {
+// newSink makes a sink that may have up to most messages in flight. Without a queue refused says
+// why this process cannot reach the account.
+func newSink(name string, q *queues.Queue, refused error, most int, of *share) *Sink {
 	return &Sink{
-		share: of, name: q.String(), shard: q, most: most, inFlight: min(most, inFlightFirst),
-		room: make(chan struct{}, 1), heard: map[string]time.Time{},
-	}
-}
-
-// refusedSink leads to an account that this process cannot reach.
-func refusedSink(name string, why error, of *share) *Sink {
-	return &Sink{
-		share: of, name: name, refused: why, most: poisonInFlight, inFlight: poisonInFlight,
+		share: of, name: name, shard: q, refused: refused, most: most, inFlight: min(most, inFlightFirst),
 		room: make(chan struct{}, 1), heard: map[string]time.Time{},
 	}
 }
@@ -223,14 +217,9 @@ type refusal struct {
 func (s *Sink) refuses(err error, kind failure.Kind, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case kind != failure.Refuses && kind != failure.NoRight:
-		s.refusal = refusal{}
-	case s.refusal.since.IsZero():
-		s.refusal.since = now
-		fallthrough
-	default:
-		s.refusal.err, s.refusal.kind = err, kind
+	was := s.refusal
+	if s.refusal = (refusal{}); kind == failure.Refuses || kind == failure.NoRight {
+		s.refusal = refusal{cmp.Or(was.since, now), err, kind}
 	}
 }
 
@@ -313,10 +302,4 @@ func (s *Sink) alarm(log *slog.Logger, err error, d failure.Decision) {
 		fix = []any{"fix", d.Fix}
 	}
 	s.trouble.Say(log.Warn, said, append(fix, "queue", s.name, "error", err)...)
-}
-
-func (s *Sink) recovered(log *slog.Logger) {
-	if _, was := s.trouble.Over(); was {
-		log.Info("the queue takes messages again", "queue", s.name)
-	}
 }

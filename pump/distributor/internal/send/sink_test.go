@@ -117,3 +117,36 @@ func TestMessagesInFlightFitHowLongPutsTake(t *testing.T) {
 		})
 	}
 }
+
+// What an earlier distribution left without an answer does not make a queue dark an hour later,
+// when a burst finds it slow.
+func TestPutsOfAnEarlierDistributionDoNotDarkenAQueue(t *testing.T) {
+	testworld.In(t, workload.Spec{}, 1, 1, nil, func(t *testing.T, w *testworld.World) {
+		p, stages, end := sending(t, w, 0)
+		hangs := w.Fault(azsim.Rule{Instance: "d", Fault: azsim.HangBefore}, "PutMessage")
+		must(t, p.Send(envelope(0)))
+		time.Sleep(time.Second)
+		end(nil)
+		must(t, stages.Wait())
+		hangs.Remove()
+		time.Sleep(time.Hour)
+		w.Fault(azsim.Rule{Instance: "d", Fault: azsim.DelayBefore, Delay: 3 * time.Second}, "PutMessage")
+		p.Router.Update(w.View().Workload)
+		next := p.Options
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		next.Stages, next.Ctx = errgroup.WithContext(ctx)
+		p = NewPutter(next)
+		go p.Watch()
+		for n := range 100 {
+			must(t, p.Send(envelope(n)))
+		}
+		for range 15 {
+			time.Sleep(time.Second)
+			if s := p.Router.Current().sinks[0]; s.state() == dark {
+				t.Fatalf("%v is dark", s)
+			}
+		}
+		proof.Same(t, p.Count.Envelopes.Load(), 100, "acknowledged")
+	})
+}

@@ -311,7 +311,8 @@ func (m *Committer) outcome(d *message.Delivery) (known bool) {
 	case m.patience.Err() == nil && c.r.Member.Load().Keeps(d.Header.Segment):
 		return false
 	default:
-		c.r.Log.Warn("results could not be recorded; their message is delivered again",
+		c.r.Lines.Of("unrecorded").Say(c.r.Log.Warn,
+			"results could not be recorded; their message is delivered again",
 			append(d.Attrs(), "error", worst)...)
 		c.endEntries(d)
 		s.PutBack(d, 0)
