@@ -183,7 +183,7 @@ const cards = (page) => page.$$eval(".account", (all) => all.map((e) => ({
 
 // figuresAtRest: while nothing moves all figures are the same.
 async function figuresAtRest(page) {
-  await distributor("pause");
+  await distributor("workload", "pause");
   await until("the processors stand still", 60, async () => (await status()).instances.every((i) => i.role !== "processor" || i.paused));
   let settled = await status();
   await until("the page shows the pause", 20, async () => /^Paused since/.test(await text(page, "#headline")));
@@ -214,7 +214,7 @@ async function figuresAtRest(page) {
     break;
   }
   await moneyByOperation(page);
-  await distributor("resume");
+  await distributor("workload", "resume");
 }
 
 // moneyByOperation: what was asked on the day only grows, so it lies between two readings of status.
