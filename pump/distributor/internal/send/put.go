@@ -46,11 +46,11 @@ func (m *message) name(t sim.Step) string {
 
 // Sealed and unacknowledged messages take memoryBudget at most. Each counts its text's buffer, and
 // its text again, because a request holds a copy, or messageBytes if that is more: for its other
-// fields, and for the goroutines, timers and buffers of the few under way. That is 380 full envelopes or twenty
-// thousand small ones. It also is enough for what comes for a dark queue until it counts as dark:
-// darkAfter at 2,000 a second. Packers that are faster than the puts fill it, so a larger one
-// leaves the garbage collector no room below its goal: at 64 MiB, without the copies counted, it
-// took a third of all CPU.
+// fields, and for the goroutines, timers and buffers of the few under way. That is 380 full
+// envelopes or twenty thousand small ones. It also is enough for what comes for a dark queue until
+// it counts as dark: darkAfter at 2,000 a second. Packers that are faster than the puts fill it, so
+// a larger one leaves the garbage collector no room below its goal: at 64 MiB, without the copies
+// counted, it took a third of all CPU.
 //
 // Queues do not share it out, and accounts only in part (share). With random keys some queue always
 // has more waiting than the rest, and no queue is idle as long as many times as many messages wait
