@@ -10,6 +10,7 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/bodies"
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
+	"github.com/queuepump/queuepump/pump/storage"
 )
 
 const (
@@ -78,9 +79,15 @@ func (p *workers) fetch(d *message.Delivery) bool {
 		p.putOff(d, 0, later)
 		return false
 	}
-	body, err := bodies.Get(d.Ctx, r.Queues, &d.Header)
-	if err == nil && d.Runless { // no ledger tells of its run, so the sweep goes by the body's age
-		err = bodies.Renew(d.Ctx, r.Queues, &d.Header)
+	get := bodies.Get
+	if d.Runless { // no ledger tells of its run, so the sweep goes by the body's age
+		get = bodies.Renew
+	}
+	body, err := get(d.Ctx, r.Queues, &d.Header)
+	if body != nil && storage.Is(err, storage.Auth) { // for long, and it would go while its task waits
+		r.AlarmOnce("renewed "+account, "the bodies of redriven tasks may not be written again, so "+
+			"they go a retention after they were", "account", account, "error", err)
+		err = nil
 	}
 	switch parts := r.aside.parts.Load(); {
 	case errors.Is(err, bodies.ErrGone):

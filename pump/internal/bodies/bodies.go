@@ -154,14 +154,15 @@ func Get(ctx context.Context, f *queues.Set, h *codec.Header) ([]byte, error) {
 	return b.Body, nil
 }
 
-// Renew puts the body of a task again where it is, so that it is young (P3.10).
-func Renew(ctx context.Context, f *queues.Set, h *codec.Header) error {
+// Renew is Get that puts the body again where it is, so that it is young (P3.10). If that fails it
+// gives the body and an error.
+func Renew(ctx context.Context, f *queues.Set, h *codec.Header) ([]byte, error) {
 	body, err := Get(ctx, f, h)
-	if err != nil {
-		return err
+	if err == nil {
+		of := coordination.TaskRef{Run: h.Run, Segment: h.Segment, N: first(h.Tasks)}
+		err = f.PutBlob(ctx, f.Account(h.Body.Account), Container(h.Workload), of.String(), body, nil)
 	}
-	of := coordination.TaskRef{Run: h.Run, Segment: h.Segment, N: first(h.Tasks)}
-	return f.PutBlob(ctx, f.Account(h.Body.Account), Container(h.Workload), of.String(), body, nil)
+	return body, err
 }
 
 func first(tasks codec.NSet) uint64 {

@@ -99,11 +99,8 @@ func (a *account) do(
 	if ctx.Err() != nil {
 		return storage.NotSent(ctx, op, a.name, object)
 	}
-	if _, ok := ctx.Deadline(); !ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, callTimeout)
-		defer cancel()
-	}
+	ctx, cancel := bounded(ctx)
+	defer cancel()
 	growStack()
 	err := call(context.WithValue(ctx, exchangeKey{}, x))
 	switch {
@@ -119,13 +116,17 @@ func (a *account) do(
 	case ctx.Err() != nil:
 		return storage.NotSent(ctx, op, a.name, object)
 	case a.bearer:
-		return &storage.Error{
-			Code: storage.Auth, Op: op, Account: a.name, Object: object, Index: -1, Err: a.hide.error(err),
-		}
+		return a.invalid(storage.Auth, op, object, a.hide.error(err))
 	}
-	return &storage.Error{
-		Code: storage.Invalid, Op: op, Account: a.name, Object: object, Index: -1, Err: a.hide.error(err),
+	return a.invalid(storage.Invalid, op, object, a.hide.error(err))
+}
+
+// bounded gives a context that has a deadline.
+func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok {
+		return ctx, func() {}
 	}
+	return context.WithTimeout(ctx, callTimeout)
 }
 
 // requestStack is what the frames of a request take: 5.2 KB from here to the transport, and some
@@ -167,7 +168,7 @@ func (a *account) unreadable(op, object string, x *exchange, err error) error {
 
 var errUnreadable = errors.New("the answer cannot be understood")
 
-// invalid is the error for wrong arguments of a call; nothing was sent.
+// invalid is the error for wrong arguments of a call, or of one without a token; nothing was sent.
 func (a *account) invalid(code storage.Code, op, object string, err error) error {
 	return &storage.Error{Code: code, Op: op, Account: a.name, Object: object, Index: -1, Err: err}
 }

@@ -69,6 +69,8 @@ func (q *queue) Drop(ctx context.Context) error {
 func (q *queue) Put(
 	ctx context.Context, text []byte, delay time.Duration,
 ) (storage.Receipt, error) {
+	ctx, cancel := bounded(ctx) // with the wait, which is long while the host hangs
+	defer cancel()
 	if puts := q.account.puts; puts != nil {
 		if puts.Acquire(ctx, 1) != nil {
 			return storage.Receipt{}, storage.NotSent(ctx, "put", q.account.name, q.name)

@@ -3,6 +3,7 @@ package azure
 import (
 	"context"
 	"encoding/xml"
+	"errors"
 	"io"
 	"maps"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azqueue/v2"
@@ -185,6 +187,12 @@ func TestAPutWithoutASlotWasNotSent(t *testing.T) {
 	if _, err := q.Put(ended, []byte("x"), 0); !storage.Is(err, storage.Canceled) || f.calls.Load() != 0 {
 		t.Errorf("%v after %d requests", err, f.calls.Load())
 	}
+	synctest.Test(t, func(t *testing.T) { // without a deadline, the wait has an end
+		_, err := q.Put(t.Context(), []byte("x"), 0)
+		if !storage.Is(err, storage.Canceled) || !errors.Is(err, context.DeadlineExceeded) || f.calls.Load() != 0 {
+			t.Errorf("%v after %d requests", err, f.calls.Load())
+		}
+	})
 	slots.Release(1)
 	for range 2 {
 		_, err := q.Put(t.Context(), []byte("x"), 0)

@@ -44,13 +44,13 @@ func (m *message) name(t sim.Step) string {
 	return fmt.Sprintf("%d/%d %v", m.Segment, m.First, m.Bad)
 }
 
-// Sealed and unacknowledged messages take memoryBudget at most. Each counts its text twice, because
-// a request holds a copy, and messageBytes at least beside it: for its other fields, and for the
-// goroutines, timers and buffers of the few under way. That is 380 full envelopes or twenty
-// thousand small ones. It also is enough for what comes for a dark queue until it counts as dark:
-// darkAfter at 2,000 a second. Packers that are faster than the puts fill it, so a larger one
-// leaves the garbage collector no room below its goal: at 64 MiB, without the copies counted, it
-// took a third of all CPU.
+// Sealed and unacknowledged messages take memoryBudget at most. Each counts its text's buffer, and
+// its text again, because a request holds a copy, or messageBytes if that is more: for its other
+// fields, and for the goroutines, timers and buffers of the few under way. That is 380 full
+// envelopes or twenty thousand small ones. It also is enough for what comes for a dark queue until
+// it counts as dark: darkAfter at 2,000 a second. Packers that are faster than the puts fill it, so
+// a larger one leaves the garbage collector no room below its goal: at 64 MiB, without the copies
+// counted, it took a third of all CPU.
 //
 // Queues do not share it out, and accounts only in part (share). With random keys some queue always
 // has more waiting than the rest, and no queue is idle as long as many times as many messages wait
@@ -124,7 +124,7 @@ func (p *Putter) Wait() { p.wg.Wait() }
 
 // Send takes a message over, waiting while too many are on their way, all together or to its queue.
 func (p *Putter) Send(pm *pack.Message) error {
-	m := &message{Message: pm, weight: int64(cap(pm.Text) + max(cap(pm.Text), messageBytes))}
+	m := &message{Message: pm, weight: int64(cap(pm.Text) + max(len(pm.Text), messageBytes))}
 	p.Turn.Wait("send", m.name(p.Turn))
 	if p.memory.Acquire(p.Ctx, m.weight) != nil {
 		return context.Cause(p.Ctx)

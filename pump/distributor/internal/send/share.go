@@ -39,7 +39,9 @@ func (s *share) acknowledged() {
 
 // take counts a message that comes, or with negative bytes a message that goes.
 func (s *share) take(bytes int64) {
-	s.held.Add(bytes)
+	if s.held.Add(bytes) == 0 {
+		s.acknowledged() // or went elsewhere; the next message may come hours later
+	}
 	if bytes < 0 {
 		s.wake()
 	}

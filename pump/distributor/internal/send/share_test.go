@@ -196,3 +196,19 @@ func TestRoomWakesEachLaneThatWaitsForIt(t *testing.T) {
 		end(nil)
 	})
 }
+
+// A message that an account never acknowledged, and that went elsewhere, says nothing of it hours later.
+func TestAnAccountWithoutMessagesIsNotSilent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShare()
+		for range 2 {
+			s.take(1)
+			s.sent()
+			before := s.isSilent()
+			if time.Sleep(time.Hour); before || !s.isSilent() {
+				t.Errorf("silent: %v at once, %v an hour later", before, s.isSilent())
+			}
+			s.take(-1)
+		}
+	})
+}
