@@ -3,6 +3,8 @@ package codec
 import (
 	"math/rand/v2"
 	"testing"
+
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 // perTask reports what one task cost.
@@ -46,9 +48,7 @@ func BenchmarkOpen(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		e, err := Open(text, Limits{})
-		if err != nil {
-			b.Fatal(err)
-		}
+		proof.Must(b, err)
 		e.Release()
 	}
 	perTask(b, len(tasks))
@@ -59,9 +59,7 @@ func BenchmarkReadHeader(b *testing.B) {
 	text := seal(b, testHeader(), jsonTasks(1, 1000))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := ReadHeader(text); err != nil {
-			b.Fatal(err)
-		}
+		proof.Must(b, proof.ErrOf(ReadHeader(text)))
 	}
 }
 
@@ -70,8 +68,6 @@ func BenchmarkQuarantined(b *testing.B) {
 	text := seal(b, testHeader(), jsonTasks(1, 1000))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := Quarantined(text, testCause()); err != nil {
-			b.Fatal(err)
-		}
+		proof.Must(b, proof.ErrOf(Quarantined(text, testCause())))
 	}
 }

@@ -105,9 +105,8 @@ func TestFilterRefused(t *testing.T) {
 		}
 	}
 	// "No more than 15 discrete comparisons are permitted within a $filter string."
-	if _, err := parseFilter(clause + strings.Repeat(" or "+clause, 14)); err != nil {
-		t.Errorf("15 comparisons: %v", err)
-	}
+	proof.Is(t, proof.ErrOf(parseFilter(clause+strings.Repeat(" or "+clause, 14))), nil,
+		"15 comparisons")
 }
 
 // outside reports whether a row lies before or after the bounds.
@@ -157,9 +156,7 @@ func TestFilterBoundsAreTight(t *testing.T) {
 		"(PartitionKey eq 'a' and N eq 1) or (PartitionKey eq 'a' and N eq 2)": {partition: keySpan{at("a"), at("a")}},
 	} {
 		f, err := parseFilter(filter)
-		if err != nil {
-			t.Fatal(err)
-		}
+		proof.Must(t, err)
 		proof.Same(t, f.bounds(), want, filter, "bounds")
 	}
 }
@@ -180,9 +177,7 @@ func TestFilterBoundsHoldEveryMatch(t *testing.T) {
 			text = fmt.Sprintf(rapid.SampledFrom([]string{"(%s) and %s", "(%s) or %s", "not (%s) and %s"}).Draw(t, "join"), text, clause.Draw(t, "clause"))
 		}
 		f, err := parseFilter(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		proof.Must(t, err)
 		b := f.bounds()
 		for _, pk := range keys {
 			for _, rk := range keys {

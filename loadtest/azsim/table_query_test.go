@@ -11,6 +11,8 @@ import (
 
 	"github.com/Azure/azure-sdk-for-go/sdk/data/aztables"
 	"pgregory.net/rapid"
+
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 // fill stores rows of n partitions with m rows each, P000 R0000 and so on,
@@ -25,9 +27,7 @@ func (b *tableBench) fill(name string, partitions, each int) *aztables.Client {
 				verb: verbInsert, key: rowKey{fmt.Sprintf("P%03d", p), fmt.Sprintf("R%05d", r)},
 				payload: &payload{properties: []property{{"N", value{kind: edmInt32, num: int64(r)}}}},
 			}
-			if _, err := tab.write([]*change{write}, time.Now()); err != nil {
-				b.Fatal(err)
-			}
+			proof.Must(b, proof.ErrOf(tab.write([]*change{write}, time.Now())))
 		}
 	}
 	return c
@@ -130,9 +130,8 @@ func TestAwkwardPages(t *testing.T) {
 		{lone, "", []int{0, 1, 1, 1}},
 		{c, "PartitionKey gt 'P002'", []int{0}},
 	} {
-		if got := sizes(b.pages(q.of, &aztables.ListEntitiesOptions{Filter: &q.filter})); !slices.Equal(got, q.want) {
-			t.Errorf("%q: pages of %v rows, want %v", q.filter, got, q.want)
-		}
+		proof.Alike(t, sizes(b.pages(q.of, &aztables.ListEntitiesOptions{Filter: &q.filter})), q.want,
+			q.filter, "pages of … rows")
 	}
 }
 
@@ -141,9 +140,7 @@ func TestAScanEndsItsPageAtTheLimit(t *testing.T) {
 	b := newTableBench(t, TableOptions{ScanLimit: 100})
 	c := b.fill("tbl", 1, 250)
 	got := b.pages(c, &aztables.ListEntitiesOptions{Filter: ptr("N eq 0 or N eq 249")})
-	if !slices.Equal(sizes(got), []int{1, 0, 1}) {
-		t.Errorf("pages of %v rows", sizes(got))
-	}
+	proof.Alike(t, sizes(got), []int{1, 0, 1}, "pages of … rows")
 }
 
 // Whatever the filter, the page size and the awkwardness, the pages together
@@ -155,9 +152,7 @@ func TestPagesTogetherAreTheAnswer(t *testing.T) {
 		s := newTableStore("acct", 0, TableOptions{
 			EmptyPages: rapid.Bool().Draw(t, "empty"), PartitionPages: rapid.Bool().Draw(t, "partition"), ScanLimit: rapid.IntRange(1, 8).Draw(t, "scan"),
 		})
-		if err := s.create("tbl", now); err != nil {
-			t.Fatal(err)
-		}
+		proof.Must(t, s.create("tbl", now))
 		tab := s.find("tbl")
 		var stored []rowKey
 		for _, pk := range keys {
@@ -179,9 +174,7 @@ func TestPagesTogetherAreTheAnswer(t *testing.T) {
 				rapid.SampledFrom([]string{"eq", "ne", "gt", "ge", "lt", "le"}).Draw(t, "op"), rapid.SampledFrom(keys).Draw(t, "key"))
 		}
 		f, err := parseFilter(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		proof.Must(t, err)
 		var sas keyRange
 		if rapid.Bool().Draw(t, "shared") {
 			sas = keyRange{startPK: "a", startRK: "b", endPK: rapid.SampledFrom(keys[1:]).Draw(t, "end"), endRK: "c"}
@@ -196,12 +189,8 @@ func TestPagesTogetherAreTheAnswer(t *testing.T) {
 		values := url.Values{}
 		for range 200 {
 			p := pager{query: entityQuery{filter: f, top: rapid.IntRange(1, 5).Draw(t, "top")}, options: s.options, sas: sas}
-			if err := p.begin(&request{query: values}); err != nil {
-				t.Fatal(err)
-			}
-			if err := p.read(tab); err != nil {
-				t.Fatal(err)
-			}
+			proof.Must(t, p.begin(&request{query: values}))
+			proof.Must(t, p.read(tab))
 			for _, e := range p.page {
 				got = append(got, rowKey{e.pk, e.rk})
 			}

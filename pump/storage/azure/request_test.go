@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sync/semaphore"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -61,9 +62,7 @@ func TestRequestsAreTheSDKs(t *testing.T) {
 				delete(mine, "authorization")
 				delete(its, "authorization")
 			}
-			if diff := cmp.Diff(its, mine); diff != "" {
-				t.Errorf("%s: the SDK's request and the driver's differ:\n%s", op, diff)
-			}
+			proof.Same(t, cmp.Diff(its, mine), "", op, "the SDK's request and the driver's differ")
 		}
 	}
 }

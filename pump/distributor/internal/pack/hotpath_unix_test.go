@@ -49,9 +49,7 @@ func BenchmarkFileToEnvelopes(b *testing.B) {
 		var g sync.WaitGroup
 		for _, l := range s.Lanes {
 			g.Go(func() {
-				if err := l.Run(b.Context()); err != nil {
-					b.Error(err)
-				}
+				proof.Is(b, l.Run(b.Context()), nil)
 			})
 		}
 		must(b, s.Read(b.Context(), b.Context()))
