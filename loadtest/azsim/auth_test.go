@@ -330,7 +330,9 @@ func TestAnExpiredBearerTokenIsAChallengeThatTheClientAnswers(t *testing.T) {
 		q, err := azqueue.NewQueueClient("https://acct.queue.core.windows.net/queue", cred, &azqueue.ClientOptions{ClientOptions: once(s.Transport())})
 		must(t, err)
 		for range 3 {
-			proof.Is(t, proof.ErrOf(q.Create(t.Context(), nil)), nil)
+			if _, err := q.Create(t.Context(), nil); err != nil {
+				t.Error(err)
+			}
 			time.Sleep(2 * time.Minute)
 		}
 		n := int64(0)

@@ -229,7 +229,9 @@ func TestALimitsFileIsReadAndItsErrorsNameTheField(t *testing.T) {
 		`{"burst": "1000000h"}`:  `field "burst"`,
 		`{"queueAccount": null}`: `field "queueAccount"`,
 	} {
-		proof.Says(t, proof.ErrOf(ParseLimits([]byte(file))), part, file)
+		if _, err := ParseLimits([]byte(file)); err == nil || !strings.Contains(err.Error(), part) {
+			t.Errorf("%s: %v, want %s", file, err, part)
+		}
 	}
 }
 

@@ -27,7 +27,9 @@ func (b *tableBench) fill(name string, partitions, each int) *aztables.Client {
 				verb: verbInsert, key: rowKey{fmt.Sprintf("P%03d", p), fmt.Sprintf("R%05d", r)},
 				payload: &payload{properties: []property{{"N", value{kind: edmInt32, num: int64(r)}}}},
 			}
-			proof.Must(b, proof.ErrOf(tab.write([]*change{write}, time.Now())))
+			if _, err := tab.write([]*change{write}, time.Now()); err != nil {
+				b.Fatal(err)
+			}
 		}
 	}
 	return c
@@ -152,7 +154,9 @@ func TestPagesTogetherAreTheAnswer(t *testing.T) {
 		s := newTableStore("acct", 0, TableOptions{
 			EmptyPages: rapid.Bool().Draw(t, "empty"), PartitionPages: rapid.Bool().Draw(t, "partition"), ScanLimit: rapid.IntRange(1, 8).Draw(t, "scan"),
 		})
-		proof.Must(t, s.create("tbl", now))
+		if err := s.create("tbl", now); err != nil {
+			t.Fatal(err)
+		}
 		tab := s.find("tbl")
 		var stored []rowKey
 		for _, pk := range keys {
@@ -174,7 +178,9 @@ func TestPagesTogetherAreTheAnswer(t *testing.T) {
 				rapid.SampledFrom([]string{"eq", "ne", "gt", "ge", "lt", "le"}).Draw(t, "op"), rapid.SampledFrom(keys).Draw(t, "key"))
 		}
 		f, err := parseFilter(text)
-		proof.Must(t, err)
+		if err != nil {
+			t.Fatal(err)
+		}
 		var sas keyRange
 		if rapid.Bool().Draw(t, "shared") {
 			sas = keyRange{startPK: "a", startRK: "b", endPK: rapid.SampledFrom(keys[1:]).Draw(t, "end"), endRK: "c"}
@@ -189,8 +195,12 @@ func TestPagesTogetherAreTheAnswer(t *testing.T) {
 		values := url.Values{}
 		for range 200 {
 			p := pager{query: entityQuery{filter: f, top: rapid.IntRange(1, 5).Draw(t, "top")}, options: s.options, sas: sas}
-			proof.Must(t, p.begin(&request{query: values}))
-			proof.Must(t, p.read(tab))
+			if err := p.begin(&request{query: values}); err != nil {
+				t.Fatal(err)
+			}
+			if err := p.read(tab); err != nil {
+				t.Fatal(err)
+			}
 			for _, e := range p.page {
 				got = append(got, rowKey{e.pk, e.rk})
 			}

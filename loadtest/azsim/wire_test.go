@@ -279,5 +279,5 @@ func TestARequestBodyBeyondAnyMessageIsRefusedUnread(t *testing.T) {
 	req.Header.Set("Authorization", "Bearer token")
 	resp, err := w.tr.Do(req) // no Content-Length
 	must(t, err)
-	proof.Same(t, resp.StatusCode, 411, "without a length: …")
+	proof.Same(t, resp.StatusCode, 411, "without a length: …, want 411")
 }
