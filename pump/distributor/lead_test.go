@@ -48,7 +48,7 @@ func TestOfManyDistributorsOneRunsEachDistribution(t *testing.T) {
 			proof.Is(t, d.Wait(), nil, "a distributor that is stopped while idle")
 		}
 		runs := e.all()
-		proof.Same(t, len(runs), 5, "distributions in 4.5 minutes, want 5", runs)
+		proof.Same(t, len(runs), 5, "distributions in 4.5 minutes", runs)
 		got := w.Collect()
 		for i, r := range runs {
 			got.Expect(t, w.Segments(), r.Run, s, 500, 500)

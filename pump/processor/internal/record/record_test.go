@@ -83,7 +83,7 @@ func TestP34CopiesOfDifferentCutRunOnce(t *testing.T) {
 					h.Expect(t, 3, 3)
 					w.ExpectEmpty()
 					w.ExpectBook(3, 0)
-					proof.Same(t, s.Duplicates, 3, "duplicates recognised, want 3", s)
+					proof.Same(t, s.Duplicates, 3, "duplicates recognised", s)
 				})
 			})
 		}
