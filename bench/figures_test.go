@@ -16,6 +16,8 @@ import (
 	"testing"
 
 	"github.com/dustin/go-humanize"
+
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 var (
@@ -364,9 +366,7 @@ func TestFigures(t *testing.T) {
 		if err == nil {
 			err = os.WriteFile(file, []byte(text), 0o644)
 		}
-		if err != nil {
-			t.Errorf("%s: %v", file, err)
-		}
+		proof.Is(t, err, nil, file)
 	}
 }
 
@@ -405,9 +405,7 @@ func TestRatiosAreTakenWithinARoundAndJudged(t *testing.T) {
 		t.Error(rs.entry(nil))
 	}
 	for text, want := range map[string]string{"PASS\n": "some of Floor|Handler|", someResults + "FAIL\n": "has failed"} {
-		if _, err := readResults(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v, want %s", err, want)
-		}
+		proof.Says(t, proof.ErrOf(readResults(strings.NewReader(text))), want)
 	}
 }
 

@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 // inputOf is a file of so many lines, which is made if it is not there.
@@ -104,9 +106,7 @@ func TestLinesAreJSONOfTheNamedLengthAndAlwaysTheSame(t *testing.T) {
 	if !bytes.Equal(a.Bytes(), b.Bytes()) {
 		t.Fatal("the same seed gave other bytes")
 	}
-	if mean := a.Len() / 1000; mean != lineBytes {
-		t.Errorf("mean line is %d bytes, the constant says %d", mean, lineBytes)
-	}
+	proof.Same(t, a.Len()/1000, lineBytes, "mean line is … bytes, the constant says")
 	ids := map[string]bool{}
 	for line := range bytes.Lines(a.Bytes()) {
 		var task struct{ ID, City string }

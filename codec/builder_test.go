@@ -14,6 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/klauspost/compress/flate"
 	"pgregory.net/rapid"
+
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 // clone is an independent copy of b.
@@ -275,9 +277,7 @@ func TestAnEnvelopeHasABoundedNumberOfTasks(t *testing.T) {
 	text, _, err := b.Seal(nil)
 	must(t, err)
 	e := open(t, text)
-	if len(e.Tasks) != maxTasks {
-		t.Errorf("%d tasks", len(e.Tasks))
-	}
+	proof.Same(t, len(e.Tasks), maxTasks, "tasks")
 	e.Release()
 }
 
@@ -304,9 +304,7 @@ func TestABuilderIsUsedInOrder(t *testing.T) {
 	if err != nil || h.Tasks.String() != "5,7" {
 		t.Errorf("sealed %v, %v", h.Tasks, err)
 	}
-	if _, err := b.Add(Task{N: 8}); !errors.Is(err, errNotReset) {
-		t.Errorf("Add after Seal: %v", err)
-	}
+	proof.Is(t, proof.ErrOf(b.Add(Task{N: 8})), errNotReset, "Add after Seal")
 	if _, _, err := b.Seal(nil); !errors.Is(err, errNotReset) {
 		t.Errorf("Seal after Seal: %v", err)
 	}
@@ -356,9 +354,7 @@ func TestTheSameTasksMakeTheSameTextWhateverWasPackedBefore(t *testing.T) {
 			for range 20 {
 				b.Reset(Header{Segment: uint32(g)})
 				for n := range uint64(r.IntN(200)) {
-					if _, err := b.Add(Task{N: n, Body: bytesOf(r, r.IntN(3), r.IntN(1000))}); err != nil {
-						t.Error(err)
-					}
+					proof.Is(t, proof.ErrOf(b.Add(Task{N: n, Body: bytesOf(r, r.IntN(3), r.IntN(1000))})), nil)
 				}
 				b.Reset(testHeader())
 				for _, task := range tasks {

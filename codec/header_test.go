@@ -115,9 +115,7 @@ func TestTheHeaderIsReadWithoutTheRest(t *testing.T) {
 	// Whatever stands behind the header is neither needed nor looked at.
 	got, err := ReadHeader(append(text[:120:120], "!!!!"...))
 	must(t, err)
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
+	proof.Same(t, cmp.Diff(want, got), "")
 	if got.Tasks.String() != "0-999" || got.Workload != "orders" || got.Segment != 42 || got.Attempt != 1 || got.Generation != 2 || got.MapVersion != 3 {
 		t.Errorf("header %+v", got)
 	}
@@ -152,12 +150,8 @@ func TestTextsOfOtherProgramsAreForeign(t *testing.T) {
 		"an envelope that was not":    []byte(strings.Repeat("\x1f\x8b\x08\x04", 100)),
 		"an XML fragment of the text": []byte("<MessageText>H4sIBAAAAAAA/0YAUVBCAHFwdW1wAQ==</MessageText>"),
 	} {
-		if _, err := ReadHeader(text); !errors.Is(err, ErrForeign) {
-			t.Errorf("%s: ReadHeader says %v", name, err)
-		}
-		if _, err := Open(text, Limits{}); !errors.Is(err, ErrForeign) {
-			t.Errorf("%s: Open says %v", name, err)
-		}
+		proof.Is(t, proof.ErrOf(ReadHeader(text)), ErrForeign, name, "ReadHeader says")
+		proof.Is(t, proof.ErrOf(Open(text, Limits{})), ErrForeign, name, "Open says")
 	}
 }
 
@@ -173,17 +167,13 @@ func TestADamagedSignatureIsNoForeignTask(t *testing.T) {
 			fixed++
 		}
 	}
-	if fixed != 21 {
-		t.Errorf("%d fixed characters", fixed)
-	}
+	proof.Same(t, fixed, 21, "fixed characters")
 	for n := range signatureTxt {
 		want := ErrForeign
 		if n >= 13 {
 			want = ErrTruncated
 		}
-		if _, err := ReadHeader(text[:n]); !errors.Is(err, want) {
-			t.Errorf("first %d characters: %v, want %v", n, err, want)
-		}
+		proof.Is(t, proof.ErrOf(ReadHeader(text[:n])), want, "first", n, "characters")
 	}
 }
 
@@ -210,22 +200,15 @@ func TestANewerVersionIsToldFromDamage(t *testing.T) {
 	if !errors.Is(err, ErrVersion) || h.Version != 9 || !strings.Contains(err.Error(), "9") {
 		t.Errorf("version 9: %+v, %v", h, err)
 	}
-	if _, err := Open(newer, Limits{}); !errors.Is(err, ErrVersion) {
-		t.Errorf("Open of version 9: %v", err)
-	}
-	if _, err := Quarantined(newer, Cause{}); !errors.Is(err, ErrVersion) {
-		t.Errorf("Quarantined of version 9: %v", err)
-	}
+	proof.Is(t, proof.ErrOf(Open(newer, Limits{})), ErrVersion, "Open of version 9")
+	proof.Is(t, proof.ErrOf(Quarantined(newer, Cause{})), ErrVersion, "Quarantined of version 9")
 	member, err := base64.StdEncoding.DecodeString(string(text))
 	must(t, err)
 	member[versionAt] = 9
-	if _, err := ReadHeader(base64.StdEncoding.AppendEncode(nil, member)); !errors.Is(err, ErrCorrupt) {
-		t.Errorf("a version byte that changed on the way: %v", err)
-	}
+	proof.Is(t, proof.ErrOf(ReadHeader(base64.StdEncoding.AppendEncode(nil, member))), ErrCorrupt,
+		"a version byte that changed on the way")
 	zero := resealed(t, text, func(m []byte, _ int) []byte { m[versionAt] = 0; return m })
-	if _, err := ReadHeader(zero); !errors.Is(err, ErrCorrupt) {
-		t.Errorf("version 0: %v", err)
-	}
+	proof.Is(t, proof.ErrOf(ReadHeader(zero)), ErrCorrupt, "version 0")
 }
 
 func TestHeadersThatNobodyWroteAreRefused(t *testing.T) {
@@ -251,35 +234,23 @@ func TestHeadersThatNobodyWroteAreRefused(t *testing.T) {
 		"more tasks than records": {func() []byte { h := h; h.RawLen = 5; return h.appendFields(nil) }(), ErrCorrupt},
 		"no task":                 {func() []byte { h := h; h.Tasks = NSet{}; return h.appendFields(nil) }(), ErrCorrupt},
 	} {
-		if _, err := ReadHeader(framed(tc.fields, make([]byte, 100), 100)); !errors.Is(err, tc.want) {
-			t.Errorf("%s: %v, want %v", name, err, tc.want)
-		}
+		proof.Is(t, proof.ErrOf(ReadHeader(framed(tc.fields, make([]byte, 100), 100))), tc.want, name)
 	}
-	if _, err := ReadHeader(framed(good, make([]byte, 100), 100)); err != nil {
-		t.Errorf("the header that they are made of: %v", err)
-	}
-	if _, err := ReadHeader(framed(good, nil, maxText+1)); !errors.Is(err, ErrCorrupt) {
-		t.Errorf("packed length beyond a message: %v", err)
-	}
+	proof.Is(t, proof.ErrOf(ReadHeader(framed(good, make([]byte, 100), 100))), nil,
+		"the header that they are made")
+	proof.Is(t, proof.ErrOf(ReadHeader(framed(good, nil, maxText+1))), ErrCorrupt,
+		"packed length beyond a message")
 	long := append(framed(good, nil, 0), make([]byte, maxText)...)
-	if _, err := ReadHeader(long); !errors.Is(err, ErrCorrupt) {
-		t.Errorf("text beyond a message: %v", err)
-	}
+	proof.Is(t, proof.ErrOf(ReadHeader(long)), ErrCorrupt, "text beyond a message")
 	lengths := resealed(t, framed(good, nil, 100), func(m []byte, _ int) []byte {
 		binary.LittleEndian.PutUint16(m[idAt+2:], 7)
 		return m
 	})
-	if _, err := ReadHeader(lengths); !errors.Is(err, ErrCorrupt) {
-		t.Errorf("subfield shorter than the extra field: %v", err)
-	}
-	if _, err := ReadHeader(framed(good, nil, 100)[:60]); !errors.Is(err, ErrTruncated) {
-		t.Errorf("header cut: %v", err)
-	}
+	proof.Is(t, proof.ErrOf(ReadHeader(lengths)), ErrCorrupt, "subfield shorter than the extra field")
+	proof.Is(t, proof.ErrOf(ReadHeader(framed(good, nil, 100)[:60])), ErrTruncated, "header cut")
 	broken := framed(good, nil, 100)
 	broken[40] = '!'
-	if _, err := ReadHeader(broken); !errors.Is(err, ErrCorrupt) {
-		t.Errorf("header not base64: %v", err)
-	}
+	proof.Is(t, proof.ErrOf(ReadHeader(broken)), ErrCorrupt, "header not base64")
 }
 
 // framed is the text of an envelope with these fields behind a right frame and

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 // drawNSet draws a set, by single n and by ranges, and the same set as a map.
@@ -121,16 +123,10 @@ func TestAnNSetIsReadBoundedByWhatIsThere(t *testing.T) {
 func TestAnNSetTellsItsSizeAndText(t *testing.T) {
 	var huge NSet
 	huge.AddRange(0, math.MaxUint64)
-	if huge.Len() != math.MaxInt {
-		t.Errorf("Len is %d", huge.Len())
-	}
+	proof.Same(t, huge.Len(), math.MaxInt, "Len")
 	huge = NSet{[]span{{0, math.MaxUint64 - 10}, {math.MaxUint64 - 5, math.MaxUint64}}}
-	if huge.Len() != math.MaxInt {
-		t.Errorf("Len of two spans is %d", huge.Len())
-	}
-	if s := (NSet{}).String(); s != "" {
-		t.Errorf("empty set is %q", s)
-	}
+	proof.Same(t, huge.Len(), math.MaxInt, "Len of two spans")
+	proof.Same(t, (NSet{}).String(), "", "empty set")
 	for range MakeNSet(1, 2, 3).All() {
 		break
 	}

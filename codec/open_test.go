@@ -19,6 +19,8 @@ import (
 	"github.com/cespare/xxhash/v2"
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 // recordsOf are the records of tasks as they stand in an envelope.
@@ -196,9 +198,7 @@ func TestABombIsRefused(t *testing.T) {
 		"a task too many, limited": {seal(t, testHeader(), jsonTasks(1, 11)), Limits{MaxTasks: 10}},
 		"a byte too many, limited": {seal(t, testHeader(), jsonTasks(1, 11)), Limits{MaxRaw: 1000}},
 	} {
-		if _, err := Open(tc.text, tc.limits); !errors.Is(err, ErrBomb) {
-			t.Errorf("%s: %v", name, err)
-		}
+		proof.Is(t, proof.ErrOf(Open(tc.text, tc.limits)), ErrBomb, name)
 	}
 	// The limits are the caller's.
 	e, err := Open(crowd, Limits{MaxTasks: maxTasks + 1})
@@ -267,9 +267,7 @@ func TestWhatIsWrongBehindAGoodHeaderIsCorrupt(t *testing.T) {
 		"a length that does not end":   {records(MakeNSet(0), 0, 0, 0x80), ErrCorrupt},
 		"a length not in short form":   {records(MakeNSet(0), 0, 0, 0x80, 0), ErrCorrupt},
 	} {
-		if _, err := Open(tc.text, Limits{}); !errors.Is(err, tc.want) {
-			t.Errorf("%s: %v, want %v", name, err, tc.want)
-		}
+		proof.Is(t, proof.ErrOf(Open(tc.text, Limits{})), tc.want, name)
 	}
 }
 

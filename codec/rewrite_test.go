@@ -12,6 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 func testCause() Cause {
@@ -33,9 +35,7 @@ func TestAQuarantinedEnvelopeHasItsCauseAndEverythingElseAsBefore(t *testing.T) 
 	defer e.Release()
 	want := before
 	want.Cause = &cause
-	if diff := cmp.Diff(want, e.Header); diff != "" {
-		t.Error(diff)
-	}
+	proof.Same(t, cmp.Diff(want, e.Header), "")
 	sameTasks(t, e.Tasks, tasks)
 
 	// A second cause takes the place of the first, and a redrive takes it away.
@@ -111,9 +111,8 @@ func TestACauseWithoutHeadroomIsCutOrRefused(t *testing.T) {
 			// Nor would it have fitted without the detail.
 			c := testCause()
 			c.Detail = ""
-			if _, err := Quarantined(text, c); !errors.Is(err, ErrTooLarge) {
-				t.Errorf("headroom %d: refused, but without a detail %v", headroom, err)
-			}
+			proof.Is(t, proof.ErrOf(Quarantined(text, c)), ErrTooLarge,
+				"headroom", headroom, "refused, but without a detail")
 			if _, err := Restamped(text, math.MaxUint32, math.MaxUint32, NotNow{}); len(text) > maxText-4 && !errors.Is(err, ErrTooLarge) {
 				t.Errorf("headroom %d: restamped to %v", headroom, err)
 			}
@@ -147,15 +146,9 @@ func TestADamagedEnvelopeIsQuarantinedAsItIs(t *testing.T) {
 	}
 	noHeader := bytes.Clone(text)
 	noHeader[head+20] ^= 1
-	if _, err := Quarantined(noHeader, testCause()); !errors.Is(err, ErrCorrupt) {
-		t.Errorf("header damaged: %v", err)
-	}
-	if _, err := Quarantined([]byte("hello"), testCause()); !errors.Is(err, ErrForeign) {
-		t.Errorf("foreign: %v", err)
-	}
-	if _, err := Restamped([]byte("hello"), 1, 1, NotNow{}); !errors.Is(err, ErrForeign) {
-		t.Errorf("foreign: %v", err)
-	}
+	proof.Is(t, proof.ErrOf(Quarantined(noHeader, testCause())), ErrCorrupt, "header damaged")
+	proof.Is(t, proof.ErrOf(Quarantined([]byte("hello"), testCause())), ErrForeign, "foreign")
+	proof.Is(t, proof.ErrOf(Restamped([]byte("hello"), 1, 1, NotNow{})), ErrForeign, "foreign")
 }
 
 func TestRestampingChangesAttemptAndGenerationOnly(t *testing.T) {
@@ -168,9 +161,7 @@ func TestRestampingChangesAttemptAndGenerationOnly(t *testing.T) {
 		want, err := ReadHeader(text)
 		must(t, err)
 		want.Attempt, want.Generation = n, n/2
-		if diff := cmp.Diff(want, e.Header); diff != "" {
-			t.Error(diff)
-		}
+		proof.Same(t, cmp.Diff(want, e.Header), "")
 		sameTasks(t, e.Tasks, tasks)
 		e.Release()
 	}

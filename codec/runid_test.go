@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 func TestARunIDReadsBackFromItsText(t *testing.T) {
@@ -18,9 +20,7 @@ func TestARunIDReadsBackFromItsText(t *testing.T) {
 	}
 	asJSON, err := json.Marshal(map[RunID]RunID{id: id})
 	must(t, err)
-	if want := `{"` + id.String() + `":"` + id.String() + `"}`; string(asJSON) != want {
-		t.Errorf("as JSON %s, want %s", asJSON, want)
-	}
+	proof.Same(t, string(asJSON), `{"`+id.String()+`":"`+id.String()+`"}`, "as JSON", asJSON)
 	var back map[RunID]RunID
 	if err := json.Unmarshal(asJSON, &back); err != nil || back[id] != id {
 		t.Errorf("from JSON %v, %v", back, err)

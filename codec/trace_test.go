@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/cespare/xxhash/v2"
+
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 // Whichever tasks are traced, each is read with its context and the text keeps its limit.
@@ -40,9 +42,8 @@ func TestTraceContextsComeBackWithTheirTasks(t *testing.T) {
 		if err != nil || len(text) > limit {
 			t.Fatalf("seed %d: %d characters of %d, %v", seed, len(text), limit, err)
 		}
-		if want := map[bool]uint8{true: 3, false: 2}[traced > 0]; h.Version != want {
-			t.Errorf("seed %d: version %d, with %d traced", seed, h.Version, traced)
-		}
+		proof.Same(t, h.Version, map[bool]uint8{true: 3, false: 2}[traced > 0],
+			"seed", seed, "version", traced, "traced")
 		e := open(t, text)
 		sameTasks(t, e.Tasks, taken)
 		e.Release()
@@ -131,7 +132,5 @@ func TestWhatContextsCost(t *testing.T) {
 		tasks[i].Trace = fmt.Appendf(nil, "%055d", i)
 	}
 	with := open(t, seal(t, testHeader(), tasks))
-	if more := with.Header.RawLen - without.Header.RawLen; more != 10*(55+2) {
-		t.Errorf("%d bytes more", more)
-	}
+	proof.Same(t, with.Header.RawLen-without.Header.RawLen, 10*(55+2), "bytes more")
 }

@@ -16,6 +16,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 // The ceiling bounds the sum of all lines, which sizes of packages, files and functions do not.
@@ -230,9 +232,7 @@ func TestWhatCountsAsALine(t *testing.T) {
 		{"a.json", "{}\n", 1},
 		{"Makefile", "all: ## builds\n# so\n", 1},
 	} {
-		if got := countLines(c.name, []byte(c.text)); got != c.want {
-			t.Errorf("%s %q has %d lines, want %d", c.name, c.text, got, c.want)
-		}
+		proof.Same(t, countLines(c.name, []byte(c.text)), c.want, c.name, c.text, "has … lines")
 	}
 	for name, want := range map[string]bool{
 		"docs/runs.svg": true, "loadtest/azsim/AZURE.md": true, "LICENSE": true, "go.sum": true,
@@ -241,9 +241,7 @@ func TestWhatCountsAsALine(t *testing.T) {
 		"go.mod": false, "internal/admin/assets/page.js": false, "pump/config.go": false,
 		"internal/admin/files/queuepump-alerts.yaml.tmpl": false, ".ci/run": false,
 	} {
-		if got := uncounted(name); got != want {
-			t.Errorf("%s is left out: %v", name, got)
-		}
+		proof.Same(t, uncounted(name), want, name, "left out")
 	}
 	c := lineCount{map[string]int{"a": 1, "b": 3, "c": 2}, map[string]int{"a": 8}}
 	for want, bounds := range map[string][2]int{

@@ -151,9 +151,8 @@ func TestAnImportThatRunsUpIsRefused(t *testing.T) {
 		{"pump/status", "pump/accounts", false},
 		{"pump/internal/unheard", "codec", true},
 	} {
-		if got := len(climbs(c.from, []string{"fmt", module + c.to})) > 0; got != c.refused {
-			t.Errorf("%s imports %s: refused %v", c.from, c.to, got)
-		}
+		proof.Same(t, len(climbs(c.from, []string{"fmt", module + c.to})) > 0, c.refused,
+			c.from, "imports", c.to, "refused")
 	}
 }
 

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 var updatePublic = flag.Bool("public.update", false, "write testdata/public.txt")
@@ -124,7 +126,5 @@ func TestADeclarationIsWhatIsNoComment(t *testing.T) {
 		"\tA    int // of it\n\tLong string `json:\"a\"`\n\t// Has unexported fields.\n}\n" +
 		"    T is a type.\n\n        x := T{}\n\nfunc (t T) URL() string\n"
 	want := "type T struct {\n\tA int\n\tLong string `json:\"a\"`\n}\nfunc (t T) URL() string"
-	if got := strings.Join(declarations(text), "\n"); got != want {
-		t.Errorf("%q, want %q", got, want)
-	}
+	proof.Same(t, strings.Join(declarations(text), "\n"), want)
 }

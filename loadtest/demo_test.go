@@ -48,9 +48,7 @@ func TestLimitsAreAWordOrAFile(t *testing.T) {
 	}
 	must(t, os.WriteFile(path, []byte(`{"queues": 7}`), 0o600))
 	for _, s := range []string{path, "publishd"} {
-		if _, err := (&simserver.Accounts{Limits: s}).ReadLimits(); err == nil || !strings.Contains(err.Error(), s) {
-			t.Errorf("%s: %v", s, err)
-		}
+		proof.Says(t, proof.ErrOf((&simserver.Accounts{Limits: s}).ReadLimits()), s)
 	}
 }
 
@@ -73,9 +71,7 @@ func TestTheWorkerHashesTheFileThatATaskNames(t *testing.T) {
 	want := map[string]any{"seq": 1.0, "ok": true, "result": map[string]any{
 		"path": path, "bytes": 3.0, "sha256": "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
 	}}
-	if d := cmp.Diff(want, answers[0]); d != "" {
-		t.Error(d)
-	}
+	proof.Same(t, cmp.Diff(want, answers[0]), "")
 	if answers[1]["reject"] != true || answers[1]["seq"] != 2.0 || answers[2]["reject"] != true {
 		t.Errorf("got %s", out.String())
 	}
@@ -96,9 +92,7 @@ func TestTheWorkerHashesAFileWhoseNameIsNotUTF8(t *testing.T) {
 	want := map[string]any{"seq": 7.0, "ok": true, "result": map[string]any{
 		"pathBase64": name, "bytes": 3.0, "sha256": "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
 	}}
-	if d := cmp.Diff(want, got); d != "" {
-		t.Error(d)
-	}
+	proof.Same(t, cmp.Diff(want, got), "")
 }
 
 // hashed makes three files and the results of a processor that hashed them right.
@@ -147,9 +141,8 @@ func TestWhatIsWrongIsFound(t *testing.T) {
 			lost, misses, err := r.compare(paths, nil)
 			must(t, err)
 			got := []int{r.handled(), r.duplicates, lost, misses}
-			if d := cmp.Diff([]int{tt.handled, tt.duplicates, tt.lost, tt.misses}, got); d != "" {
-				t.Errorf("handled, duplicates, lost, mismatched: %s", d)
-			}
+			proof.Same(t, cmp.Diff([]int{tt.handled, tt.duplicates, tt.lost, tt.misses}, got), "",
+				"handled, duplicates, lost, mismatched")
 		})
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/report"
 )
 
@@ -69,8 +70,6 @@ func TestWhatCannotBeReportedIsAMistakeOfTheCommandLine(t *testing.T) {
 		"nowhere.json":             {"--html", "nowhere.json"},
 		"cannot be compared":       {"--html", one, two, "--to", filepath.Join(dir, "x.html")},
 	} {
-		if _, err := reported(args...); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: %v, want %q", args, err, want)
-		}
+		proof.Says(t, proof.ErrOf(reported(args...)), want, args)
 	}
 }

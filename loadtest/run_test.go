@@ -88,9 +88,7 @@ func TestAVirtualTestIsSavedShownAndCompared(t *testing.T) {
 	dir := t.TempDir()
 	began := time.Now()
 	text, log := run(t, dir, 0, "run", "soak", "--virtual", "--accounts", "2", "--rate", "100", "--duration", "30s", "--quiet", "--out", filepath.Join(dir, "out"))
-	if log != "" {
-		t.Errorf("with --quiet the log is\n%s", log)
-	}
+	proof.Same(t, log, "", "with --quiet the log")
 	path := saved(t, filepath.Join(dir, "out"))
 	if !strings.Contains(text, "soak on simulated accounts in virtual time") || !strings.Contains(text, filepath.Base(path)) {
 		t.Errorf("printed:\n%s", text)
@@ -276,7 +274,5 @@ func TestAWarningIsShownTwice(t *testing.T) {
 	for range 3 {
 		log.Info("it goes on")
 	}
-	if n := strings.Count(b.String(), "goes on"); n != 3 {
-		t.Errorf("with details %d times", n)
-	}
+	proof.Same(t, strings.Count(b.String(), "goes on"), 3, "with details … times")
 }

@@ -3,6 +3,8 @@ package pump
 import (
 	"math"
 	"testing"
+
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 func TestWhatIsNotGivenIsAsPublished(t *testing.T) {
@@ -14,9 +16,7 @@ func TestWhatIsNotGivenIsAsPublished(t *testing.T) {
 		{Prices{Queue: 1}, Prices{"USD", 1, published.Table, "as configured", ""}},
 		{Prices{"EUR", 1, 2, "ours", "2026-10"}, Prices{"EUR", 1, 2, "ours", "2026-10"}},
 	} {
-		if got := c.given.OrPublished(); got != c.want {
-			t.Errorf("%+v: %+v, want %+v", c.given, got, c.want)
-		}
+		proof.Same(t, c.given.OrPublished(), c.want, c.given)
 	}
 }
 

@@ -25,9 +25,7 @@ func TestErrorsSayWhatIsWrongAndWhatToDo(t *testing.T) {
 		&StuckError{Missing: 3, Lacking: []SegmentLack{{4, 1}, {9, 2}}}: "run 00000000000000000000000000000000 is stuck: 3 tasks are neither done nor in quarantine, and the queues are empty: 1 of segment 4, 2 of segment 9; put them again from the run's source with: distributor runs repair 00000000000000000000000000000000",
 		fmt.Errorf("%w", &ConfigError{"a", "b", "c", cause}):            "a: b; c",
 	} {
-		if err.Error() != want {
-			t.Errorf("%q, want %q", err, want)
-		}
+		proof.Same(t, err.Error(), want, err)
 	}
 	proof.Is(t, &ConfigError{Err: cause}, cause, "the cause is lost")
 	if text := lackText(make([]SegmentLack, 10)); strings.Count(text, "0 of segment 0, ") != 8 || !strings.HasSuffix(text, "and those of 2 more segments") {

@@ -1,7 +1,6 @@
 package shardmap
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -84,9 +83,8 @@ func TestAMapThatTheVersionBeforeCannotReadSaysSoByItsFormat(t *testing.T) {
 				c.queues, b[0], c.want,
 			)
 		}
-		if err := new(Map).UnmarshalBinary(b); err != nil {
-			t.Errorf("%d segments, %d accounts of %d queues: %v", c.segments, c.accounts, c.queues, err)
-		}
+		proof.Is(t, new(Map).UnmarshalBinary(b), nil,
+			c.segments, "segments", c.accounts, "accounts", c.queues, "queues")
 	}
 }
 
@@ -101,8 +99,6 @@ func TestAMapOfMoreQueuesThanSegmentsIsReadAndDoesNotGrow(t *testing.T) {
 	}
 	var read Map
 	must(t, read.UnmarshalBinary(mustMarshal(t, m)))
-	if _, err := read.Change(striped(3, 3)); !errors.Is(err, ErrFewSegments) {
-		t.Errorf("it grew: %v", err)
-	}
+	proof.Is(t, proof.ErrOf(read.Change(striped(3, 3))), ErrFewSegments, "it grew")
 	must(t, proof.ErrOf(read.Change(drained(striped(2, 3), 0))))
 }

@@ -7,6 +7,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 // team is n instance names in ascending order.
@@ -253,9 +255,8 @@ func TestBarsLeaveInstancesEven(t *testing.T) {
 		return barred(instance, m.Home(uint32(segment)))
 	}))
 	for shard, sweeper := range m.Sweepers(team(1), nil, barred) {
-		if sweeper != 0 {
-			t.Errorf("queue %d is kept by %d: the only one keeps what it cannot read, too", shard, sweeper)
-		}
+		proof.Same(t, sweeper, 0,
+			"queue", shard, "kept by …: the only one keeps what it cannot read, too")
 	}
 	for shard, sweeper := range m.Sweepers(team(2), nil, barred) {
 		if shard < 4 && sweeper == 0 {
@@ -313,9 +314,8 @@ func TestBackToWholeQueuesEachGoesToOneThatHoldsMuchOfIt(t *testing.T) {
 		whole := m.Plan(team(queues), nil, nil)
 		more := m.Plan(team(queues+1), whole, nil)
 		back := m.Plan(team(queues), renumbered(more, queues), nil)
-		if diff := cmp.Diff(whole, back); diff != "" {
-			t.Errorf("%d queues: who came and left again changed the rest:\n%s", queues, diff)
-		}
+		proof.Same(t, cmp.Diff(whole, back), "",
+			queues, "queues: who came and left again changed the rest")
 	}
 }
 
@@ -332,9 +332,7 @@ func TestWhoSharesQueuesMeetsFewAtEach(t *testing.T) {
 		at[home][owner] = true
 	}
 	for queue, owners := range at {
-		if len(owners) != 2 {
-			t.Errorf("%d instances meet at queue %d", len(owners), queue)
-		}
+		proof.Same(t, len(owners), 2, "instances meet at queue", queue)
 	}
 }
 
@@ -363,14 +361,10 @@ func TestAPlanDoesNotDependOnTheOrderOfShards(t *testing.T) {
 func TestWithoutInstancesNothingIsOwnedOrKept(t *testing.T) {
 	m := mustNew(t, 64, equalShards(3))
 	for s, owner := range m.Plan(nil, make([]int, 64), nil) {
-		if owner != Unowned {
-			t.Errorf("segment %d: %d", s, owner)
-		}
+		proof.Same(t, owner, Unowned, "segment", s)
 	}
 	for shard, sweeper := range m.Sweepers(nil, make([]int, 64), nil) {
-		if sweeper != Unowned {
-			t.Errorf("shard %d: %d", shard, sweeper)
-		}
+		proof.Same(t, sweeper, Unowned, "shard", shard)
 	}
 }
 

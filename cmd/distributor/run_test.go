@@ -39,9 +39,7 @@ func TestTheMemoryGoalFollowsTheNumberOfQueues(t *testing.T) {
 		}
 		d, err := distributor.New(cfg, nil, distributor.Options{})
 		must(t, err)
-		if goal := d.Memory() >> 20; goal != want {
-			t.Errorf("%d MiB for %d queues, want %d", goal, queues, want)
-		}
+		proof.Same(t, d.Memory()>>20, want, "MiB", queues, "queues")
 	}
 }
 

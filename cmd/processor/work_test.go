@@ -78,12 +78,8 @@ func TestATaskThatWaitsForAChildHoldsNoKey(t *testing.T) {
 			}
 			h, err := f.handler(t.Context(), &configfile.File{}, slog.New(slog.DiscardHandler), func(error) {})
 			must(t, err)
-			if h.concurrency != tt.want {
-				t.Errorf("%d tasks in work at once, want %d", h.concurrency, tt.want)
-			}
-			if err := h.close(); err != nil {
-				t.Error(err)
-			}
+			proof.Same(t, h.concurrency, tt.want, "tasks in work at once")
+			proof.Is(t, h.close(), nil)
 		})
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 // post sends what the page itself would send, but for the change.
@@ -67,9 +69,7 @@ func TestOnlyThePageItselfActsAndOnlyWithTheToken(t *testing.T) {
 				}
 			}
 		}
-		if p.action.ID != "" {
-			t.Errorf("something was begun: %+v", p.action)
-		}
+		proof.Same(t, p.action.ID, "", "something was begun", p.action)
 		time.Sleep(time.Minute)
 		refused := 0
 		for range 20 {
@@ -77,9 +77,7 @@ func TestOnlyThePageItselfActsAndOnlyWithTheToken(t *testing.T) {
 				refused++
 			}
 		}
-		if refused != 15 {
-			t.Errorf("of 20 guesses %d were not looked at", refused)
-		}
+		proof.Same(t, refused, 15, "of 20 guesses … were not looked at")
 		if got, answer := post(p, "/page/samples", `{"cause":""}`, nil); got != http.StatusOK {
 			t.Errorf("guesses of others keep the right token out: %d %v", got, answer)
 		}
@@ -140,9 +138,8 @@ func TestARedriveIsTriedFirst(t *testing.T) {
 		if a := begun(); a.Running || a.Dry || a.Messages != 3 || a.Kept != 0 {
 			t.Errorf("the redrive: %+v", a)
 		}
-		if n := sim.Stats().Count("", "DeleteMessage") - deletes; n != 3 {
-			t.Errorf("%d messages were taken out of quarantine", n)
-		}
+		proof.Same(t, sim.Stats().Count("", "DeleteMessage")-deletes, 3,
+			"messages were taken out of quarantine")
 		redrive(`{"cause":"","dry":"`+trial+`"}`, http.StatusConflict) // it has been used
 		old := redrive(`{"cause":""}`, http.StatusAccepted)
 		time.Sleep(dryFor)

@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 func served(p *Page, target string, change func(*http.Request)) *httptest.ResponseRecorder {
@@ -78,13 +80,9 @@ func TestEveryAnswerHasThePolicy(t *testing.T) {
 			"X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY", "Cache-Control": "no-store",
 			"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Resource-Policy": "same-origin",
 		} {
-			if h.Get(name) != want {
-				t.Errorf("%s: %s is %q", target, name, h.Get(name))
-			}
+			proof.Same(t, h.Get(name), want, target, name)
 		}
-		if h.Get("Access-Control-Allow-Origin") != "" {
-			t.Errorf("%s lets other origins in", target)
-		}
+		proof.Same(t, h.Get("Access-Control-Allow-Origin"), "", target, "lets other origins in")
 	}
 }
 
@@ -94,11 +92,7 @@ func TestAPageOfElsewhereDoesNotWatch(t *testing.T) {
 	before := pageAsked(sim)
 	for _, site := range []string{"cross-site", "same-site", "none"} {
 		w := served(p, "/page/events", func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", site) })
-		if w.Code != http.StatusForbidden {
-			t.Errorf("%s: %d", site, w.Code)
-		}
+		proof.Same(t, w.Code, http.StatusForbidden, site)
 	}
-	if pageAsked(sim) != before {
-		t.Error("it had the accounts read")
-	}
+	proof.Same(t, pageAsked(sim), before, "it had the accounts read")
 }

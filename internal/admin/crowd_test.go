@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 // conn is a connection from somewhere.
@@ -47,8 +49,6 @@ func TestANewConnectionHasThePlaceOfTheIdlest(t *testing.T) {
 		}
 		c.note(kubelet, http.StateClosed)
 		c.note(first, http.StateIdle) // is gone already
-		if len(c.guests) != maxConnections-1 {
-			t.Errorf("%d connections are open", len(c.guests))
-		}
+		proof.Same(t, len(c.guests), maxConnections-1, "connections are open")
 	})
 }

@@ -38,9 +38,7 @@ func TestWithoutOptionsTheFilesCanBeRead(t *testing.T) {
 		switch filepath.Ext(f.Name) {
 		case ".json":
 			var v any
-			if err := json.Unmarshal([]byte(f.Text), &v); err != nil {
-				t.Errorf("%s: %v", f.Name, err)
-			}
+			proof.Is(t, json.Unmarshal([]byte(f.Text), &v), nil, f.Name)
 		case ".yaml":
 			for i, part := range strings.Split(f.Text, "\n---\n") {
 				var v map[string]any

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump/status"
 )
 
@@ -28,9 +29,7 @@ func TestRowsOfTheHistoryArePointsOfThePage(t *testing.T) {
 		At: at, Rate: 12.5, Messages: new(int64(8)),
 		Accounts: map[string]AccountPoint{"a": {Demand: 30, Limit: 20_000}},
 	}, {At: at.Add(time.Minute), Accounts: map[string]AccountPoint{"a": {}, "b": {}}}}
-	if d := cmp.Diff(want, got); d != "" {
-		t.Error(d)
-	}
+	proof.Same(t, cmp.Diff(want, got), "")
 }
 
 // rows are those that a sampling process has written by now, one for each minute that has ended.

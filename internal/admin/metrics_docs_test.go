@@ -15,6 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/internal/serve"
 	"github.com/queuepump/queuepump/internal/service"
 	"github.com/queuepump/queuepump/pump"
@@ -165,9 +166,8 @@ func TestDocsMetricsIsTheTableOfTheMetrics(t *testing.T) {
 	}
 	is, err := os.ReadFile(path)
 	must(t, err)
-	if string(is) != b.String() {
-		t.Error("docs/metrics.md is not what the metrics are; write it by: make docs-metrics")
-	}
+	proof.Same(t, string(is), b.String(),
+		"docs/metrics.md is not what the metrics are; write it by: make docs-metrics")
 }
 
 const metricsHead = `# Metrics

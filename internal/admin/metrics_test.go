@@ -99,9 +99,7 @@ func wantMetrics(
 ) {
 	t.Helper()
 	for name, want := range want {
-		if v := value(t, got, name, labels...); v != want {
-			t.Errorf("%s: %s is %v, want %v", when, name, v, want)
-		}
+		proof.Same(t, value(t, got, name, labels...), want, when, name)
 	}
 }
 
@@ -262,9 +260,7 @@ func run(t *testing.T, p *processor.Processor) <-chan processor.Summary {
 	done := make(chan processor.Summary, 1)
 	go func() {
 		s, err := p.Run(t.Context())
-		if err != nil {
-			t.Error(err)
-		}
+		proof.Is(t, err, nil)
 		done <- s
 	}()
 	return done
@@ -298,9 +294,8 @@ func requestsAre(t *testing.T, got map[string]*family, want pump.Requests) {
 		}
 	}
 	for op, n := range timed {
-		if v := value(t, got, "queuepump_request_duration_seconds", "operation", op); v != float64(n) {
-			t.Errorf("durations of %s are %v, want %d", op, v, n)
-		}
+		proof.Same(t, value(t, got, "queuepump_request_duration_seconds", "operation", op), float64(n),
+			"durations", op, n)
 	}
 }
 
@@ -337,9 +332,8 @@ func TestThrottlesAndFailuresAreCountedByTheirCode(t *testing.T) {
 	}
 	h.Request("alpha", "test-00", "get", 20*time.Millisecond, nil)
 	got := families(t, s)
-	if v := value(t, got, "queuepump_request_duration_seconds", "operation", "get"); v != 6 {
-		t.Errorf("%v durations, want 6", v)
-	}
+	proof.Same(t, value(t, got, "queuepump_request_duration_seconds", "operation", "get"), 6,
+		"durations")
 	for _, tt := range []struct {
 		name   string
 		labels []string

@@ -85,9 +85,7 @@ func TestNothingIsReadWhileNoOneWatches(t *testing.T) {
 		p := opened(t, cfg, "")
 		before := pageAsked(sim)
 		time.Sleep(time.Hour)
-		if n := pageAsked(sim) - before; n != 0 {
-			t.Errorf("%d requests before anyone watches", n)
-		}
+		proof.Same(t, pageAsked(sim)-before, 0, "requests before anyone watches")
 		var leaves []func()
 		for range 10 {
 			leave, ok := p.join()
@@ -108,9 +106,7 @@ func TestNothingIsReadWhileNoOneWatches(t *testing.T) {
 		time.Sleep(linger + time.Second)
 		before = pageAsked(sim)
 		time.Sleep(time.Hour)
-		if n := pageAsked(sim) - before; n != 0 {
-			t.Errorf("%d requests after all have left", n)
-		}
+		proof.Same(t, pageAsked(sim)-before, 0, "requests after all have left")
 		leave, _ := p.join()
 		time.Sleep(5 * time.Second)
 		if pageAsked(sim) == before {

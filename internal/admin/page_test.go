@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 // pageOf is the page of a workload on simulated accounts.
@@ -28,9 +30,7 @@ func TestThePageIsOnThePortUnderItsNamesAlone(t *testing.T) {
 	} {
 		for _, path := range []string{"/page/", "/page/assets/page.js"} {
 			status, header, _ := ask(t, http.MethodGet, "http://127.0.0.1:"+port+path, func(r *http.Request) { r.Host = host })
-			if status != want {
-				t.Errorf("Host %q on %s: %d, want %d", host, path, status, want)
-			}
+			proof.Same(t, status, want, "Host", host, "on", path)
 			if csp := header.Get("Content-Security-Policy"); status == 200 && !strings.Contains(csp, "default-src 'none'") {
 				t.Errorf("%s has the policy %q", path, csp)
 			}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/accounts"
 	"github.com/queuepump/queuepump/pump/status"
@@ -80,9 +81,7 @@ func TestRefusalsAreMeasuredBetweenReadings(t *testing.T) {
 		got = append(got, see(of.at, of.throttled))
 	}
 	// The first says nothing, the second comes too early, the fifth is less: a process has gone.
-	if d := cmp.Diff([]float64{0, 0, 10, 10, 0, 1}, got); d != "" {
-		t.Error(d)
-	}
+	proof.Same(t, cmp.Diff([]float64{0, 0, 10, 10, 0, 1}, got), "")
 }
 
 // One reading by this machine's clock, which is ahead, leaves the chart and the headline as they
@@ -159,9 +158,7 @@ func TestHandOversAreTold(t *testing.T) {
 		{At: began, From: "", To: "b", Segments: 1},
 		{At: began, From: "b", To: "c", Segments: 1},
 	}
-	if d := cmp.Diff(want, movesOf(before, now, began)); d != "" {
-		t.Error(d)
-	}
+	proof.Same(t, cmp.Diff(want, movesOf(before, now, began)), "")
 	if moves := movesOf(nil, now, began); moves != nil {
 		t.Errorf("at first: %v", moves)
 	}

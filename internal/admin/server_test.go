@@ -129,9 +129,7 @@ func TestANameOfAnAttackersIsRefused(t *testing.T) {
 	} {
 		for _, path := range []string{"/healthz", "/metrics", "/debug/pprof/"} {
 			status, _, body := ask(t, http.MethodGet, at+path, func(r *http.Request) { r.Host = host })
-			if status != want {
-				t.Errorf("Host %q on %s: %d, want %d: %s", host, path, status, want, body)
-			}
+			proof.Same(t, status, want, "Host", host, "on", path, body)
 		}
 	}
 }
@@ -140,9 +138,7 @@ func TestNoOtherOriginIsLetIn(t *testing.T) {
 	s := open(t, nil)
 	for _, header := range []struct{ name, value string }{{"Origin", "https://evil.example"}, {"Sec-Fetch-Site", "cross-site"}} {
 		status, _, _ := ask(t, http.MethodPost, "http://"+s.Address()+"/nudge?instance=p", func(r *http.Request) { r.Header.Set(header.name, header.value) })
-		if status != http.StatusForbidden {
-			t.Errorf("a nudge with %s %s: %d", header.name, header.value, status)
-		}
+		proof.Same(t, status, http.StatusForbidden, "a nudge", header.name, header.value)
 	}
 	_, header, _ := ask(t, http.MethodGet, "http://"+s.Address()+"/metrics", func(r *http.Request) { r.Header.Set("Origin", "https://evil.example") })
 	for name := range header {

@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
 )
 
@@ -157,8 +158,6 @@ func TestNumbersHaveThreeDigits(t *testing.T) {
 	for v, want := range map[float64]string{
 		0: "0", 1: "1", 0.0341: "0.0341", 4.906: "4.91", 611.7: "612", 999.6: "1,000", 1234: "1,230", 1484321: "1,480,000", -1234: "-1,230", 0.000123456: "0.000123",
 	} {
-		if got := Short(v); got != want {
-			t.Errorf("%v is %s, want %s", v, got, want)
-		}
+		proof.Same(t, Short(v), want, v)
 	}
 }

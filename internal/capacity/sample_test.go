@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump/source"
 )
 
@@ -75,9 +76,7 @@ func TestASampleCountsKeysAndLeavesOutWhatCannotBeATask(t *testing.T) {
 		"nothing":        made(0, nil),
 		"only bad lines": made(10, func(int) *source.Record { return nil }),
 	} {
-		if _, err := Measure(t.Context(), src, 0, 0); !errors.Is(err, ErrEmptySample) {
-			t.Errorf("%s: %v", name, err)
-		}
+		proof.Is(t, proof.ErrOf(Measure(t.Context(), src, 0, 0)), ErrEmptySample, name)
 	}
 	broken := errors.New("broken")
 	if _, err := Measure(t.Context(), source.FromSeq(func(yield func(source.Record, error) bool) { yield(source.Record{}, broken) }), 0, 0); !errors.Is(err, broken) {

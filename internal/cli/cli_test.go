@@ -187,9 +187,7 @@ func TestRequestsAreATable(t *testing.T) {
 		"         get    put\n" +
 		"  alpha    3      1\n" +
 		"   beta    0  1,200\n"
-	if d := cmp.Diff(want, b.String()); d != "" {
-		t.Error(d)
-	}
+	proof.Same(t, cmp.Diff(want, b.String()), "")
 }
 
 func TestMistakesAreOfWhatWasTyped(t *testing.T) {

@@ -19,9 +19,7 @@ func TestEachLineOfTheLogSaysOfWhichProcessItIs(t *testing.T) {
 		return strings.TrimSpace(rest)
 	}
 	proof.Same(t, line(log, "a", 1), "a=1", "before it is known")
-	if got := line(log, "instance", "another"); got != "instance=another" {
-		t.Errorf("a line about another: %s", got)
-	}
+	proof.Same(t, line(log, "instance", "another"), "instance=another", "a line about another")
 	named := log.With("workload", "demo", "instance", "vm-1")
 	for _, l := range []*slog.Logger{log, named} {
 		got := line(l, "a", 1)

@@ -57,9 +57,7 @@ func TestLinesHaveTheirPriorityAndTheirFields(t *testing.T) {
 			map[string]string{"WORKLOAD": "demo", "INSTANCE": "here-1", "QUEUE": "beta/demo-01", "ACCOUNT": "alpha"},
 		},
 	}
-	if diff := cmp.Diff(want, *got); diff != "" {
-		t.Error(diff)
-	}
+	proof.Same(t, cmp.Diff(want, *got), "")
 	quiet, none := record(slog.LevelWarn)
 	slog.New(quiet).Info("progress")
 	if len(*none) > 0 {

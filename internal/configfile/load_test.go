@@ -69,9 +69,7 @@ page: {tokenFile: /etc/queuepump/token, onAdminPort: false}
 	if d := cmp.Diff(want.Accounts, f.Config.Accounts, cmpopts.IgnoreUnexported(pump.Account{})); d != "" {
 		t.Error(d)
 	}
-	if d := cmp.Diff(want.Budget, f.Config.Budget); d != "" {
-		t.Error(d)
-	}
+	proof.Same(t, cmp.Diff(want.Budget, f.Config.Budget), "")
 	if l := (pump.Prices{Currency: "EUR", Queue: 0.0037, Table: 3e-4, Source: "our contract", Date: "2026-10"}); f.Config.Prices != l {
 		t.Errorf("got %+v", f.Config.Prices)
 	}
@@ -81,15 +79,9 @@ page: {tokenFile: /etc/queuepump/token, onAdminPort: false}
 	if f.Config.Workload != want.Workload || f.Config.Control != want.Control || f.Config.Segments != want.Segments || f.Config.Delivery != want.Delivery {
 		t.Errorf("got %+v", f.Config)
 	}
-	if d := cmp.Diff(Admin{Listen: "0.0.0.0:9090", Advertise: "worker1:9090"}, f.Admin); d != "" {
-		t.Error(d)
-	}
-	if d := cmp.Diff(Page{TokenFile: "/etc/queuepump/token", ByCommand: true}, f.Page); d != "" {
-		t.Error(d)
-	}
-	if d := cmp.Diff([]string{"CONN", "QUEUES", "SAS"}, f.Variables); d != "" {
-		t.Error(d)
-	}
+	proof.Same(t, cmp.Diff(Admin{Listen: "0.0.0.0:9090", Advertise: "worker1:9090"}, f.Admin), "")
+	proof.Same(t, cmp.Diff(Page{TokenFile: "/etc/queuepump/token", ByCommand: true}, f.Page), "")
+	proof.Same(t, cmp.Diff([]string{"CONN", "QUEUES", "SAS"}, f.Variables), "")
 }
 
 func TestAVariableThatOnlyTheAdminPortNeedsIsMissedByThoseWhoOpenOne(t *testing.T) {
@@ -113,9 +105,7 @@ func TestSegmentsAbsentIsTheDefaultAndZeroIsShared(t *testing.T) {
 	for text, want := range map[string]int{base: 0, base + "segments: 0\n": pump.Shared} {
 		f, err := parse("pump.yaml", []byte(text), environment())
 		must(t, err)
-		if f.Config.Segments != want {
-			t.Errorf("got %d, want %d", f.Config.Segments, want)
-		}
+		proof.Same(t, f.Config.Segments, want)
 	}
 }
 
@@ -174,9 +164,7 @@ func TestMistakesAreNamedByLineFieldAndFix(t *testing.T) {
 			if err == nil {
 				t.Fatal("accepted")
 			}
-			if d := cmp.Diff(tt.want, err.Error()); d != "" {
-				t.Error(d)
-			}
+			proof.Same(t, cmp.Diff(tt.want, err.Error()), "")
 		})
 	}
 }
@@ -243,9 +231,7 @@ func TestTheEnginesOwnErrorsGetTheirLine(t *testing.T) {
 		"segments":           "pump.yaml: segments: p; f",
 	} {
 		err := f.Locate(fmt.Errorf("wrapped: %w", &pump.ConfigError{Field: field, Problem: "p", Fix: "f"}))
-		if err.Error() != want {
-			t.Errorf("got %q, want %q", err, want)
-		}
+		proof.Same(t, err.Error(), want, err)
 	}
 	other := errors.New("other")
 	proof.Same(t, f.Locate(other), other)
@@ -290,9 +276,7 @@ func TestLoadRefusesWhatIsNoConfiguration(t *testing.T) {
 		big:                           "larger than 256 KiB",
 		dir:                           "cannot be read: is a directory",
 	} {
-		if _, err := Load(path); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: got %v", path, err)
-		}
+		proof.Says(t, proof.ErrOf(Load(path)), want, path)
 	}
 }
 

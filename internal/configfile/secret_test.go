@@ -8,11 +8,11 @@ import (
 	"math/big"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
 )
 
@@ -66,9 +66,7 @@ func TestSecretsAreFoundWhereverAnAccountHasThem(t *testing.T) {
 		{pump.Account{Endpoint: "https://a/?mysig=" + escaped, ConnectionString: "AccountKey=short;AccountName=" + key}, nil},
 	} {
 		f := File{Config: pump.Config{Accounts: []pump.Account{tt.account}}}
-		if got := f.Secrets(); !slices.Equal(got, tt.want) {
-			t.Errorf("%+v: %q", tt.account, got)
-		}
+		proof.Alike(t, f.Secrets(), tt.want, tt.account)
 	}
 }
 
@@ -144,8 +142,6 @@ func TestOnlyThisMachineIsAskedForItsEvents(t *testing.T) {
 		}
 	}
 	for _, events := range []string{"on", "https://127.0.0.1", "http://10.0.0.1", "http://localhost", "http://127.0.0.1/x", "http://a@127.0.0.1"} {
-		if _, err := load(events); err == nil || !strings.Contains(err.Error(), "pump.yaml:4: scheduledEvents: ") {
-			t.Errorf("%s: %v", events, err)
-		}
+		proof.Says(t, proof.ErrOf(load(events)), "pump.yaml:4: scheduledEvents: ", events)
 	}
 }

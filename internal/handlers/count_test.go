@@ -58,9 +58,7 @@ func TestCountsAndSumsAreExactAndKeysAreAsTheyAreWritten(t *testing.T) {
 		{"texts, numbers, booleans", "k", "", []string{`{"k":true}`, `{"k":1}`, `{"k":"1"}`, `{"k":""}`, `{"k":"\u00e9\n"}`}, map[string]string{"true": "1 0", "1": "2 0", "": "1 0", "é\n": "1 0"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if diff := cmp.Diff(c.want, countOf(t, c.field, c.sum, c.bodies...)); diff != "" {
-				t.Error(diff)
-			}
+			proof.Same(t, cmp.Diff(c.want, countOf(t, c.field, c.sum, c.bodies...)), "")
 		})
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
 )
 
@@ -32,9 +33,7 @@ func TestABatchHasTheOutcomeOfEachTask(t *testing.T) {
 	must(t, err)
 	_, h, tasks := batched(t, "batch", 3, out, "a", "odd", "b", "c", "d")
 	for i, err := range h.HandleBatch(t.Context(), tasks) {
-		if (err != nil) != (i == 1) {
-			t.Errorf("task %d: %v", i, err)
-		}
+		proof.Same(t, (err != nil), (i == 1), "task", i, err)
 	}
 	must(t, out.Close())
 	text, err := os.ReadFile(path)
@@ -89,9 +88,7 @@ func TestABatchLargerThanAPipeDoesNotStick(t *testing.T) {
 	large := strings.Repeat("x", 200<<10)
 	_, h, tasks := batched(t, "echo", 10, nil, large, large, large, large, large)
 	for i, err := range h.HandleBatch(t.Context(), tasks) {
-		if err != nil {
-			t.Errorf("task %d: %v", i, err)
-		}
+		proof.Is(t, err, nil, "task", i)
 	}
 }
 
@@ -109,7 +106,5 @@ func TestABatchWhoseTasksAllEndTheChildIsGivenUpSoon(t *testing.T) {
 			alone++
 		}
 	}
-	if alone != mostAlone {
-		t.Errorf("%d tasks were tried alone", alone)
-	}
+	proof.Same(t, alone, mostAlone, "tasks were tried alone")
 }

@@ -83,9 +83,7 @@ func TestAChildThatFailsATaskCostsThatTaskARetry(t *testing.T) {
 			if err == nil || err.Error() != want {
 				t.Errorf("got %v, want %s", err, want)
 			}
-			if _, err := e.Work(t.Context(), task("next")); err != nil {
-				t.Errorf("the next task: %v", err)
-			}
+			proof.Is(t, proof.ErrOf(e.Work(t.Context(), task("next"))), nil, "the next task")
 			// The processor counts a death of a child once the command is known to work.
 			_, again := e.Work(t.Context(), task(does))
 			if ends(err) || ends(again) != (does == "die") {
@@ -170,9 +168,7 @@ func TestAChildThatLeavesAProcessBehindEndsBetweenTasksToo(t *testing.T) {
 	script := `read x; y=$(setsid sh -c 'exec sleep 10 <&- >&-' &); echo '{"seq":1,"ok":true}'`
 	e := newExec(t, CommandOptions{Argv: []string{"sh", "-c", script}, Children: 1})
 	for range 3 {
-		if _, err := e.Work(t.Context(), task("x")); err != nil {
-			t.Error(err)
-		}
+		proof.Is(t, proof.ErrOf(e.Work(t.Context(), task("x"))), nil)
 	}
 }
 
@@ -192,9 +188,7 @@ func TestATaskThatIsGivenUpEndsItsChild(t *testing.T) {
 	if _, err := e.Work(ctx, task("hang")); err == nil || err.Error() != "lease lost" {
 		t.Errorf("got %v", err)
 	}
-	if _, err := e.Work(t.Context(), task("next")); err != nil {
-		t.Errorf("the next task: %v", err)
-	}
+	proof.Is(t, proof.ErrOf(e.Work(t.Context(), task("next"))), nil, "the next task")
 	if e.health.suspect() {
 		t.Error("the command was blamed")
 	}
@@ -314,9 +308,7 @@ func TestStandardErrorCannotFloodTheLog(t *testing.T) {
 		s := newSaid(l)
 		s.add([]byte(strings.Repeat("line\n", 2*logBurst) + strings.Repeat("x", 10*logLine) + "\nthe end\n"))
 		proof.Same(t, l.dropped, logBurst+2, "lines were left out")
-		if s.lastOne() != "the end" {
-			t.Errorf("the last line is %q", s.lastOne())
-		}
+		proof.Same(t, s.lastOne(), "the end", "the last line")
 	})
 }
 

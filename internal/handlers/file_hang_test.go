@@ -88,9 +88,7 @@ func TestACallThatHangsIsSaidGivenUpAndNotWaitedFor(t *testing.T) {
 				for range 2 {
 					sameError(t, <-done, pump.Release(fmt.Errorf("%w: %w", errUntried, errBrokenFile)))
 				}
-				if took := time.Since(began); took != 20*time.Second+handBack {
-					t.Errorf("given back after %v", took)
-				}
+				proof.Same(t, time.Since(began), 20*time.Second+handBack, "given back after")
 				if len(broken) != 1 {
 					t.Fatalf("reported %d times", len(broken))
 				}
@@ -100,9 +98,7 @@ func TestACallThatHangsIsSaidGivenUpAndNotWaitedFor(t *testing.T) {
 				}
 				began = time.Now()
 				proof.Says(t, f.Close(), call+" has not returned", "closing it")
-				if took := time.Since(began); took != endPatience {
-					t.Errorf("closing it took %v", took)
-				}
+				proof.Same(t, time.Since(began), endPatience, "closing it took")
 			})
 		})
 	}
@@ -321,9 +317,7 @@ func TestASlowReaderIsNoHangingOne(t *testing.T) {
 		f := newFile("pipe", d, 0, false, FileOptions{Broken: func(err error) { t.Error(err) }})
 		began := time.Now()
 		must(t, f.append(t.Context(), bytes.Repeat([]byte("x"), 10*piece)))
-		if took := time.Since(began); took != 100*time.Second {
-			t.Errorf("it took %v", took)
-		}
+		proof.Same(t, time.Since(began), 100*time.Second, "it took")
 		_ = f.Close()
 	})
 }

@@ -102,9 +102,7 @@ func TestTwoProcessesCannotWriteOneFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "done.jsonl")
 	f, err := OpenFile(path, FileOptions{})
 	must(t, err)
-	if _, err := OpenFile(path, FileOptions{}); err == nil || !strings.Contains(err.Error(), "is being written by another process") {
-		t.Errorf("got %v", err)
-	}
+	proof.Says(t, proof.ErrOf(OpenFile(path, FileOptions{})), "is being written by another process")
 	_ = f.Close()
 	f, err = OpenFile(path, FileOptions{})
 	must(t, err)
@@ -195,18 +193,14 @@ func TestOneFsyncIsForAllThatWaits(t *testing.T) {
 		var all sync.WaitGroup
 		for i := range 100 {
 			all.Go(func() {
-				if err := f.append(t.Context(), fmt.Appendf(nil, "%d\n", i)); err != nil {
-					t.Error(err)
-				}
+				proof.Is(t, f.append(t.Context(), fmt.Appendf(nil, "%d\n", i)), nil)
 			})
 		}
 		all.Wait()
 		if d.syncs > 2 { // the first may have gone alone
 			t.Errorf("%d syncs for 100 lines that came together", d.syncs)
 		}
-		if n := strings.Count(d.text(), "\n"); n != 100 {
-			t.Errorf("%d lines", n)
-		}
+		proof.Same(t, strings.Count(d.text(), "\n"), 100, "lines")
 		_ = f.Close()
 	})
 }
@@ -242,9 +236,7 @@ func TestASlowDiskHoldsHandlersUpAndNotMemory(t *testing.T) {
 			t.Errorf("%d bytes of lines wait, want %d and at most one batch more", most, commitMost)
 		}
 		all.Wait()
-		if n := strings.Count(d.text(), "\n"); n != handlers*each {
-			t.Errorf("%d lines, want %d", n, handlers*each)
-		}
+		proof.Same(t, strings.Count(d.text(), "\n"), handlers*each, "lines")
 		_ = f.Close()
 	})
 }
@@ -348,9 +340,7 @@ func TestWhatABrokenFileDidNotWriteIsGivenBack(t *testing.T) {
 		for _, within := range []time.Duration{5*time.Second + handBack, handBack, handBack} {
 			err := f.append(t.Context(), []byte("abcdefghij\n"))
 			sameError(t, err, pump.Release(fmt.Errorf("%w: %w", errUntried, errBrokenFile)))
-			if took := time.Since(began); took != within {
-				t.Errorf("given back after %v", took)
-			}
+			proof.Same(t, time.Since(began), within, "given back after")
 			began = time.Now()
 			d.set(func() { d.room = -1 })
 		}
@@ -370,9 +360,7 @@ func TestAFullDeviceIsNotAcknowledged(t *testing.T) {
 			t.Skipf("no /dev/full here: %v", err)
 		}
 		proof.Is(t, f.Handle(t.Context(), task("x")), errBrokenFile)
-		if err := <-broken; !errors.Is(err, syscall.ENOSPC) {
-			t.Errorf("reported %v", err)
-		}
+		proof.Is(t, <-broken, syscall.ENOSPC, "reported")
 		_ = f.Close()
 	})
 }

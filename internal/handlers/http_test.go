@@ -64,9 +64,7 @@ func TestAnEndpointGetsTheBodyAndTheRestInHeaders(t *testing.T) {
 	for name := range want {
 		have[name] = got.Get(name)
 	}
-	if d := cmp.Diff(want, have); d != "" {
-		t.Error(d)
-	}
+	proof.Same(t, cmp.Diff(want, have), "")
 }
 
 func TestTheStatusIsTheOutcome(t *testing.T) {
@@ -239,13 +237,9 @@ func TestWhileNoConnectionCanBeMadeTasksWait(t *testing.T) {
 	waitFor(t, "the log's line", func() bool { return strings.Contains(log.String(), "connection refused") })
 	listens.Store(true)
 	for range 3 {
-		if err := <-results; err != nil {
-			t.Error(err)
-		}
+		proof.Is(t, <-results, nil)
 	}
-	if n := strings.Count(log.String(), "cannot be reached"); n != 1 {
-		t.Errorf("%d lines in the log", n)
-	}
+	proof.Same(t, strings.Count(log.String(), "cannot be reached"), 1, "lines in the log")
 
 	secure := httptest.NewUnstartedServer(nil)
 	secure.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
@@ -295,9 +289,7 @@ func TestAnEndlessAnswerIsAFailure(t *testing.T) {
 		}
 	})
 	h := newHTTP(t, url, HTTPOptions{})
-	if _, err := h.Work(t.Context(), task("x")); err == nil || !strings.Contains(err.Error(), "more than 1024 KiB") {
-		t.Errorf("got %v", err)
-	}
+	proof.Says(t, proof.ErrOf(h.Work(t.Context(), task("x"))), "more than 1024 KiB")
 }
 
 func TestAURLThatIsNoneIsRefusedWithoutShowingIt(t *testing.T) {

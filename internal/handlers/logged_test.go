@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
 )
 
@@ -38,18 +39,14 @@ func TestFailuresAreLogged(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 		}
-		if d := cmp.Diff([]string{"failure 1", "failure 2", "failure 3"}, n.First()); d != "" {
-			t.Error(d)
-		}
+		proof.Same(t, cmp.Diff([]string{"failure 1", "failure 2", "failure 3"}, n.First()), "")
 		must(t, n.Close())
 		want := `level=WARN msg="tasks fail" failures=1 last="failure 1"
 level=WARN msg="tasks fail" failures=10 last="failure 11"
 level=WARN msg="tasks fail" failures=10 last="failure 21"
 level=WARN msg="tasks fail" failures=4 last="failure 25"
 `
-		if out.String() != want {
-			t.Errorf("got\n%s", out.String())
-		}
+		proof.Same(t, out.String(), want)
 	})
 }
 
@@ -87,8 +84,6 @@ func TestTasksOfABrokenCommandAreGivenBackAtOnce(t *testing.T) {
 		began := time.Now()
 		err := h.wait(t.Context())
 		sameError(t, err, pump.Release(fmt.Errorf("%w: %w", errUntried, errBrokenCommand)))
-		if held := time.Since(began); held != handBack {
-			t.Errorf("held for %v", held)
-		}
+		proof.Same(t, time.Since(began), handBack, "held")
 	})
 }

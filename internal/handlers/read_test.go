@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -53,7 +52,5 @@ func counted(t *testing.T) {
 		must(t, err)
 		got = append(got, fmt.Sprint(k.Key, " ", k.Count, " ", k.Sum))
 	}
-	if want := []string{"Bern 2 5.2", "Oslo 2 27.15"}; !slices.Equal(got, want) {
-		t.Errorf("%q, want %q", got, want)
-	}
+	proof.Alike(t, got, []string{"Bern 2 5.2", "Oslo 2 27.15"})
 }

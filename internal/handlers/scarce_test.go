@@ -86,9 +86,7 @@ func TestAFailureCitesWhatItsOwnChildSaidForItsOwnTask(t *testing.T) {
 	e := newExec(t, o)
 	works := func(e *Exec, n int) {
 		t.Helper()
-		if _, err := e.Work(t.Context(), &pump.Task{N: uint64(n)}); err != nil {
-			t.Error(err)
-		}
+		proof.Is(t, proof.ErrOf(e.Work(t.Context(), &pump.Task{N: uint64(n)})), nil)
 	}
 	errs := make(chan error)
 	go func() {

@@ -2,10 +2,11 @@ package logs
 
 import (
 	"fmt"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 func TestTheFirstLineOfAKindComesAtOnceAndTheOthersAreCounted(t *testing.T) {
@@ -30,9 +31,7 @@ func TestTheFirstLineOfAKindComesAtOnceAndTheOthersAreCounted(t *testing.T) {
 			"b 0: 1 events, 2 tasks", "a 0: 1 events, 2 tasks", "a 10: 10 events, 20 tasks", "a 20: 10 events, 20 tasks",
 			"b 1: 1 events, 2 tasks", "a 24: 4 events, 8 tasks", "b 2: 1 events, 2 tasks",
 		}
-		if !slices.Equal(got, want) {
-			t.Errorf("%q", got)
-		}
+		proof.Alike(t, got, want)
 	})
 }
 
@@ -86,8 +85,6 @@ func TestALineIsWrittenAtOnceOnceAMinuteAndAtOnceAgainAfterItWasOver(t *testing.
 			"queue does not answer 0s [n 1]", "queue does not answer 1m0s [n 1]",
 			"queue does not answer 2m0s [n 1]", "queue does not answer 2m5s []",
 		}
-		if !slices.Equal(got, want) {
-			t.Errorf("%q", got)
-		}
+		proof.Alike(t, got, want)
 	})
 }

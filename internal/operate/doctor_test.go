@@ -11,6 +11,7 @@ import (
 
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/internal/configfile"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump/doctor"
 )
 
@@ -88,9 +89,7 @@ func TestPeekIsPrintedForPeopleAndForPrograms(t *testing.T) {
 			}
 		}
 	}
-	if len(bodies) != 3 {
-		t.Errorf("%q in %s", bodies, text)
-	}
+	proof.Same(t, len(bodies), 3, bodies, "in", text)
 	d.fails(true, "only one of", "peek", "--raw", "--json")
 	d.fails(true, "--segment: -1", "peek", "--segment", "-1")
 	d.fails(true, "no queue of the workload", "peek", "--queue", "acct01/none")

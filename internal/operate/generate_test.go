@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/queuepump/queuepump/internal/admin"
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 func generateRuns(t *testing.T, args ...string) (string, error) {
@@ -32,9 +33,7 @@ func TestEachKindOfFileIsPrintedOrWritten(t *testing.T) {
 		}
 		dir := t.TempDir()
 		named, err := generateRuns(t, append(args, "--out", dir)...)
-		if err != nil {
-			t.Errorf("%s: %v", kind, err)
-		}
+		proof.Is(t, err, nil, kind)
 		for path := range strings.FieldsSeq(named) {
 			written, err := os.ReadFile(path)
 			if err != nil || filepath.Dir(path) != dir || !strings.Contains(text, string(written)) {
@@ -48,8 +47,6 @@ func TestWhatCannotBeGeneratedNamesItsFlag(t *testing.T) {
 	for flag, args := range map[string][]string{
 		"--account": {"bicep"}, "--name": {"kubernetes", "--name", "A B"}, "--workload": {"keda", "--workload", `x"`},
 	} {
-		if _, err := generateRuns(t, args...); err == nil || !strings.Contains(err.Error(), flag) {
-			t.Errorf("%v: %v", args, err)
-		}
+		proof.Says(t, proof.ErrOf(generateRuns(t, args...)), flag, args)
 	}
 }

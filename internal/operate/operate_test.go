@@ -219,13 +219,9 @@ func TestTheStatusByCommand(t *testing.T) {
 	messages := int64(0)
 	for _, a := range s.Accounts {
 		messages += a.Visible
-		if a.InFlight != 0 {
-			t.Errorf("%+v", a)
-		}
+		proof.Same(t, a.InFlight, 0, a)
 	}
-	if messages != 3 {
-		t.Errorf("%d messages of 3", messages)
-	}
+	proof.Same(t, messages, 3, "messages of 3")
 	text := d.ok("status")
 	for _, want := range []string{"workload test · 128 segments · map 1", s.Runs[0].ID[:12] + "  sealed  once", "acct03", "unused"} {
 		if !strings.Contains(text, want) {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/quarantine"
 	"github.com/queuepump/queuepump/pump/source"
@@ -72,16 +73,12 @@ func TestWhatIsInQuarantineIsListedByCauseAndText(t *testing.T) {
 		got = append(got, strings.Join(row, "|"))
 	}
 	want := "rejected|2|4|12:02:00||||customer 4711: card declined\nattempts|1|4|12:03:00|||1 stuck|no route\nrejected|1|2|12:01:00||||no route"
-	if text := strings.Join(got, "\n"); text != want {
-		t.Errorf("got\n%s", text)
-	}
+	proof.Same(t, strings.Join(got, "\n"), want)
 	ids := names{}
 	for _, id := range []string{"o-2", "", "o-1", "o-3", "o-1"} {
 		ids.add([]byte(id))
 	}
-	if text := ids.text(2); text != "o-1 o-2 +1" {
-		t.Errorf("ids are %q", text)
-	}
+	proof.Same(t, ids.text(2), "o-1 o-2 +1", "ids")
 }
 
 func TestQuarantineRefusesWhatItDoesNotUnderstand(t *testing.T) {

@@ -170,9 +170,8 @@ func golden(t *testing.T, file, got string, most int) {
 	}
 	want, err := os.ReadFile(path)
 	must(t, err)
-	if d := cmp.Diff(string(want), got); d != "" {
-		t.Errorf("%s (-want +got; `go test ./internal/operate -update` writes it anew):\n%s", path, d)
-	}
+	proof.Same(t, cmp.Diff(string(want), got), "",
+		path, "-want +got; `go test ./internal/operate -update` writes it anew)")
 	for i, line := range strings.Split(got, "\n") {
 		if w := Width(line); w > most {
 			t.Errorf("line %d is %d wide, more than %d: %s", i+1, w, most, line)
@@ -195,9 +194,7 @@ func TestTextsFromOutsideCannotSteerATerminal(t *testing.T) {
 	}
 	var b bytes.Buffer
 	must(t, printJSON(&b, []string{"\x1b[2J\u009b31m\u202e\U000e0041é✓"}))
-	if want := `["\u001b[2J\u009b31m\u202e\udb40\udc41é✓"]` + "\n"; b.String() != want {
-		t.Errorf("got %s, want %s", b.String(), want)
-	}
+	proof.Same(t, b.String(), `["\u001b[2J\u009b31m\u202e\udb40\udc41é✓"]`+"\n")
 }
 
 func TestNumbersAndSpansFitTheirColumns(t *testing.T) {

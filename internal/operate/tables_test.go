@@ -3,6 +3,8 @@ package operate
 import (
 	"strings"
 	"testing"
+
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 func TestTextsAreCutToAWidth(t *testing.T) {
@@ -73,15 +75,11 @@ N…E  ID
 w…e  0123
 w    4567
 `
-	if b.String() != want {
-		t.Errorf("got\n%swant\n%s", b.String(), want)
-	}
+	proof.Same(t, b.String(), want, "got …want")
 }
 
 func TestATextIsWrapped(t *testing.T) {
 	var b strings.Builder
 	Wrap(&b, 12, "! ", "of its own accord, incomprehensibly 日本語日本語")
-	if want := "! of its own\n  accord,\n  incompreh…\n  日本語日…\n"; b.String() != want {
-		t.Errorf("got\n%swant\n%s", b.String(), want)
-	}
+	proof.Same(t, b.String(), "! of its own\n  accord,\n  incompreh…\n  日本語日…\n", "got …want")
 }

@@ -137,9 +137,7 @@ func TestTheScreens(t *testing.T) {
 				m.Update(cmd())
 			}
 			text := m.View()
-			if n := topLines(text); n != size[1] {
-				t.Errorf("%s in %v: %d lines", tab.name, size, n)
-			}
+			proof.Same(t, topLines(text), size[1], tab.name, "in", size, "lines")
 			for l := range strings.Lines(text) {
 				if w := ansi.StringWidth(strings.TrimSuffix(l, "\n")); w > size[0] {
 					t.Errorf("%s in %v: %d columns: %s", tab.name, size, w, l)
@@ -157,9 +155,8 @@ func TestTheScreens(t *testing.T) {
 	}
 	want, err := os.ReadFile(file)
 	must(t, err)
-	if b.String() != string(want) {
-		t.Errorf("the screens are not those of %s; look at them, and run the test with -write", file)
-	}
+	proof.Same(t, b.String(), string(want),
+		"the screens are not those", file, "look at them, and run the test with -write")
 }
 
 func firstOf(m *model) string {
@@ -385,9 +382,7 @@ func TestTheLastMinutesAreReadInTime(t *testing.T) {
 		t.Errorf("asked for what is after %v, want %v", asked, want)
 	}
 	north := m.past.line("north")
-	if want := "▃▃▃▄▄··▅▆▆▆▇▇▇██████"; north != want {
-		t.Errorf("north: %s, want %s", north, want)
-	}
+	proof.Same(t, north, "▃▃▃▄▄··▅▆▆▆▇▇▇██████", "north")
 	proof.Same(t, m.past.line("south"), strings.Repeat("·", 16)+"▁▁▁▁", "south")
 	// A reading by this machine's clock, which is ahead, does not put the next one off.
 	for _, after := range []time.Duration{5 * time.Minute, 0} {
@@ -413,9 +408,7 @@ func TestASmallScreenIsKeptTo(t *testing.T) {
 		for _, keys := range [][]string{nil, {"?"}, {"?", "/"}, {"enter", "6"}} {
 			m.type_(keys...)
 			text := m.View()
-			if n := topLines(text); n != size[1] {
-				t.Errorf("%v after %q: %d lines\n%s", size, keys, n, text)
-			}
+			proof.Same(t, topLines(text), size[1], size, "after", keys, "lines", text)
 			for l := range strings.Lines(text) {
 				if w := ansi.StringWidth(strings.TrimSuffix(l, "\n")); w > size[0] {
 					t.Errorf("%v after %q: %d columns: %q", size, keys, w, l)

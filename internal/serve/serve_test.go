@@ -151,9 +151,7 @@ func TestWhatAPostIsAnswered(t *testing.T) {
 			if status >= 400 && (a.Error == "" || h.Get("Connection") != "close") {
 				t.Errorf("%s: %+v, %v", name, a, h)
 			}
-			if sent := s.o.Sender.State().Done.Tasks - before; sent != int64(c.tasks) {
-				t.Errorf("%s: %d tasks were sent", name, sent)
-			}
+			proof.Same(t, s.o.Sender.State().Done.Tasks-before, int64(c.tasks), name, "tasks were sent")
 		}
 		for _, c := range []struct {
 			method, path string
@@ -162,9 +160,7 @@ func TestWhatAPostIsAnswered(t *testing.T) {
 
 			rec := httptest.NewRecorder()
 			s.ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(), c.method, c.path, nil))
-			if rec.Code != c.status {
-				t.Errorf("%s %s: %d", c.method, c.path, rec.Code)
-			}
+			proof.Same(t, rec.Code, c.status, c.method, c.path)
 		}
 		ends(s)
 		s = stand(w, Options{Large: true})
@@ -178,9 +174,7 @@ func TestWhatAPostIsAnswered(t *testing.T) {
 		for _, name := range w.sim.Accounts() {
 			blobs += len(w.sim.Blobs(name, "work-bodies"))
 		}
-		if blobs != 2 {
-			t.Errorf("%d bodies", blobs)
-		}
+		proof.Same(t, blobs, 2, "bodies")
 		ends(s)
 	})
 }
@@ -244,9 +238,7 @@ func TestTheTraceOfARequestGoesIntoItsTasks(t *testing.T) {
 				t.Errorf("%s: %v, %v", task.Body, traced, c)
 			}
 		}
-		if len(handled) != 3 {
-			t.Errorf("%d tasks", len(handled))
-		}
+		proof.Same(t, len(handled), 3, "tasks")
 	})
 }
 
@@ -333,9 +325,7 @@ func TestWhileAnAccountHangsItIsKnownWhatIsSent(t *testing.T) {
 		if seen[429] == 0 || seen[503] == 0 || seen[429]+seen[503] != 20 {
 			t.Errorf("the answers were %v", seen)
 		}
-		if held := s.held.Load(); held != 0 {
-			t.Errorf("%d bytes are held", held)
-		}
+		proof.Same(t, s.held.Load(), 0, "bytes are held")
 		ends(s)
 	})
 }
@@ -425,18 +415,14 @@ func TestClientsThatMeanHarmHarmNoOther(t *testing.T) {
 		}
 		for i := range 60 {
 			began := time.Now()
-			if status := p.over1(t, fmt.Sprintf(`{"n":%d}`, i)); status != 200 {
-				t.Errorf("post %d: %d", i, status)
-			}
+			proof.Same(t, p.over1(t, fmt.Sprintf(`{"n":%d}`, i)), 200, "post", i)
 			if took := time.Since(began); i > 0 && took > 50*time.Millisecond {
 				t.Errorf("post %d took %v", i, took)
 			}
 			time.Sleep(500 * time.Millisecond)
 		}
 		all.Wait()
-		if held := s.held.Load(); held != 0 {
-			t.Errorf("%d bytes are held", held)
-		}
+		proof.Same(t, s.held.Load(), 0, "bytes are held")
 		_ = server.Close()
 		<-served
 		ends(s)
@@ -454,9 +440,7 @@ func TestAServerThatEndsAnswersWhatItHas(t *testing.T) {
 			_, err := s.serve(ctx, p)
 			done <- err
 		}()
-		if status := p.over1(t, "1"); status != 200 {
-			t.Errorf("%d", status)
-		}
+		proof.Same(t, p.over1(t, "1"), 200)
 		slow := w.hang("")
 		last := make(chan int, 1)
 		go func() { last <- p.over1(t, "2") }()
@@ -471,9 +455,7 @@ func TestAServerThatEndsAnswersWhatItHas(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		slow.Remove()
-		if status := <-last; status != 200 {
-			t.Errorf("what was under way: %d", status)
-		}
+		proof.Same(t, <-last, 200, "what was under way")
 		must(t, <-done)
 		all, err := runs.List(t.Context(), w.config("looks"), "", 10)
 		must(t, err)

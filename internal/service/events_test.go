@@ -41,9 +41,7 @@ func newMetadata(t *testing.T) *metadata {
 				StartRequests []struct{ EventId string }
 			}
 			text, _ := io.ReadAll(r.Body)
-			if err := json.Unmarshal(text, &body); err != nil {
-				t.Error(err)
-			}
+			proof.Is(t, json.Unmarshal(text, &body), nil)
 			for _, s := range body.StartRequests {
 				m.started = append(m.started, s.EventId)
 			}

@@ -85,9 +85,7 @@ func TestAKeyIsReadAgainWhenItIsRefused(t *testing.T) {
 			}
 		}
 		synctest.Wait()
-		if n := w.loaded.Load(); n != 1 {
-			t.Errorf("the configuration was read %d times", n)
-		}
+		proof.Same(t, w.loaded.Load(), 1, "the configuration was read … times")
 		w.set("")
 		time.Sleep(againAfter)
 		_ = tb.Create(ctx)
@@ -96,9 +94,7 @@ func TestAKeyIsReadAgainWhenItIsRefused(t *testing.T) {
 		time.Sleep(againAfter)
 		_ = tb.Create(ctx)
 		synctest.Wait()
-		if err := errors.Join(q.Create(ctx), tb.Create(ctx)); err != nil {
-			t.Errorf("the right key gives %v", err)
-		}
+		proof.Is(t, errors.Join(q.Create(ctx), tb.Create(ctx)), nil, "the right key")
 		must(t, proof.ErrOf(q.Put(ctx, []byte("x"), 0)))
 		if ms, err := q.Get(ctx, 1, time.Minute); err != nil || len(ms) != 1 {
 			t.Errorf("%d messages, %v", len(ms), err)
@@ -123,12 +119,8 @@ func TestAReloadTakesAnotherKey(t *testing.T) {
 	take()
 	w.set(wrongKey)
 	same, take := w.adopt(t)
-	if same != a {
-		t.Error("the account is another handle after a reload")
-	}
-	if err := a.Queue("work").Create(t.Context()); err != nil {
-		t.Errorf("before it is taken: %v", err)
-	}
+	proof.Same(t, same, a, "the account is another handle after a reload")
+	proof.Is(t, a.Queue("work").Create(t.Context()), nil, "before it is taken")
 	take()
 	if err := a.Queue("work").Create(t.Context()); !storage.Is(err, storage.Auth) {
 		t.Errorf("once it is taken: %v", err)

@@ -97,22 +97,16 @@ func runs(t *testing.T, cfg pump.Config, h *handled) (stop func()) {
 	}()
 	return func() {
 		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		proof.Is(t, <-done, nil)
 	}
 }
 
 // check demands that each task was handled once, and none late.
 func (h *handled) check(t *testing.T, sent int, most time.Duration) {
 	t.Helper()
-	if len(h.times) != sent {
-		t.Errorf("%d of %d tasks are handled", len(h.times), sent)
-	}
+	proof.Same(t, len(h.times), sent, "tasks are handled")
 	for body, n := range h.times {
-		if n != 1 {
-			t.Errorf("%q was handled %d times", body, n)
-		}
+		proof.Same(t, n, 1, body, "handled … times")
 	}
 	if h.oldest > most {
 		t.Errorf("a task was %v old when it was handled", h.oldest)
@@ -148,9 +142,7 @@ func TestKeysAreRotatedUnderLoad(t *testing.T) {
 			for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 				body := fmt.Sprintf("%d %d", sent, time.Now().UnixNano())
 				sending.Go(func() {
-					if err := s.Send(t.Context(), source.Record{Key: []byte(body), Body: []byte(body)}); err != nil {
-						t.Error(err)
-					}
+					proof.Is(t, s.Send(t.Context(), source.Record{Key: []byte(body), Body: []byte(body)}), nil)
 				})
 				sent++
 			}

@@ -7,7 +7,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -86,9 +85,7 @@ func TestOnlyALoopThatIsStuckStopsTheWatchdog(t *testing.T) {
 		if n := m.during(50*time.Second, alive); n > 32 || n < 28 {
 			t.Errorf("%d pings in 50 s, with the poller stuck for the last 20", n)
 		}
-		if n := m.during(time.Hour, alive); n != 0 {
-			t.Errorf("%d pings of a process that is stuck", n)
-		}
+		proof.Same(t, m.during(time.Hour, alive), 0, "pings of a process that is stuck")
 		if log := m.log.String(); !strings.Contains(log, `loop="poller, member"`) || strings.Count(log, "\n") != 2 {
 			t.Errorf("the log says %s", log)
 		}
@@ -123,12 +120,8 @@ func TestAStartAsksForTimeAsLongAsItTries(t *testing.T) {
 		}
 		started.Store(true)
 		requests.Add(1)
-		if n := m.during(time.Minute, extend); n != 0 {
-			t.Errorf("asked %d times for more time after the start", n)
-		}
-		if m.count("READY=1") != 1 {
-			t.Errorf("said %q", m.things)
-		}
+		proof.Same(t, m.during(time.Minute, extend), 0, "asked … times for more time after the start")
+		proof.Same(t, m.count("READY=1"), 1, "said", m.things)
 		end(nil)
 		if m.count("READY=1") != 1 || m.count("STOPPING=1") != 1 {
 			t.Errorf("said %q", m.things)
@@ -167,9 +160,7 @@ func TestAShortRunWasReady(t *testing.T) {
 	}{{nil, 1}, {errors.New("it failed"), 0}} {
 		m := newTold(0)
 		m.Watch(t.Context(), Process{Requests: &atomic.Int64{}, Look: func() Look { return Look{} }})(tt.err)
-		if n := m.count("READY=1"); n != tt.want {
-			t.Errorf("%v: ready %d times", tt.err, n)
-		}
+		proof.Same(t, m.count("READY=1"), tt.want, tt.err, "ready … times")
 	}
 }
 
@@ -184,18 +175,14 @@ func TestTheServiceManagerIsToldThroughItsSocket(t *testing.T) {
 	t.Setenv("WATCHDOG_USEC", "60000000")
 	t.Setenv("WATCHDOG_PID", "1")
 	m := Open(slog.New(slog.DiscardHandler))
-	if m.watchdog != 0 {
-		t.Errorf("the watchdog of another process: %v", m.watchdog)
-	}
+	proof.Same(t, m.watchdog, 0, "the watchdog of another process")
 	for _, name := range []string{"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"} {
 		if _, set := os.LookupEnv(name); set {
 			t.Errorf("children would get %s", name)
 		}
 	}
 	failed := errors.New("the file is wrong")
-	if err := m.Reload(func() error { return failed }); err != failed {
-		t.Errorf("reloading gave %v", err)
-	}
+	proof.Same(t, m.Reload(func() error { return failed }), failed, "reloading")
 	m.say(status("two\nlines"))
 	var got []string
 	for b := make([]byte, 1<<10); len(got) < 3; {
@@ -207,9 +194,7 @@ func TestTheServiceManagerIsToldThroughItsSocket(t *testing.T) {
 	if !found || begins != "RELOADING=1" || !strings.HasPrefix(reloads, "MONOTONIC_USEC=") {
 		t.Errorf("reloading began with %q", got[0])
 	}
-	if !slices.Equal(got[1:], []string{"READY=1", "STATUS=two lines"}) {
-		t.Errorf("then came %q", got[1:])
-	}
+	proof.Alike(t, got[1:], []string{"READY=1", "STATUS=two lines"}, "then came")
 }
 
 func TestWithoutAServiceManagerNothingIsSaid(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
 )
 
@@ -96,14 +97,10 @@ func TestAProcessInWhichSomethingHangsIsEndedAfterItsTime(t *testing.T) {
 			done <- err
 		}()
 		time.Sleep(time.Hour)
-		if len(ended) != 0 {
-			t.Error("it was ended before it was told to")
-		}
+		proof.Same(t, len(ended), 0, "it was ended before it was told to")
 		cancel()
 		told := time.Now()
-		if took := (<-ended).Sub(told); took != 60*time.Second {
-			t.Errorf("it was ended after %v", took)
-		}
+		proof.Same(t, (<-ended).Sub(told), 60*time.Second, "it was ended after")
 		close(h.thaw)
 		must(t, <-done)
 	})

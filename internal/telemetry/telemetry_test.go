@@ -135,9 +135,7 @@ func TestAHeaderThatCannotBeOneIsRefused(t *testing.T) {
 		t.Setenv("OTEL_EXPORTER_OTLP_HEADERS", text)
 		_, end, err := Traces("distributor", "v1", slog.New(slog.DiscardHandler))
 		end()
-		if ok != (err == nil) {
-			t.Errorf("%q: %v", text, err)
-		}
+		proof.Same(t, ok, (err == nil), text, err)
 		if err == nil {
 			continue
 		}

@@ -7,6 +7,7 @@ import (
 	"iter"
 	"testing"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/internal/through"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -51,9 +52,7 @@ func TestAListIsMadeAgainOnlyBeforeItGaveSomething(t *testing.T) {
 				got += err.Error()
 			}
 		}
-		if got != want {
-			t.Errorf("refused after %d: %s, want %s", refuses, got, want)
-		}
+		proof.Same(t, got, want, "refused after", refuses)
 	}
 	for b := range (through.Container{Way: again(&listed{refuses: 3})}).List(t.Context(), "", "") {
 		if b.Name == "1" {

@@ -4,17 +4,15 @@ import (
 	"math"
 	"testing"
 	"time"
+
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 func TestIdleQueuesTogetherAreAskedTenTimesASecond(t *testing.T) {
 	for pairs, want := range map[int]time.Duration{8: 5 * time.Second, 50: 5 * time.Second, 96: 9600 * time.Millisecond} {
-		if d := IdlePause(pairs); d != want {
-			t.Errorf("%d pairs are idle for %v, want %v", pairs, d, want)
-		}
+		proof.Same(t, IdlePause(pairs), want, pairs, "pairs are idle")
 	}
-	if x := IdleGets(1000); x != IdleRate {
-		t.Errorf("1,000 idle queues cost %v gets a second", x)
-	}
+	proof.Same(t, IdleGets(1000), IdleRate, "1,000 idle queues cost … gets a second")
 }
 
 func TestPausesGrowUpToABound(t *testing.T) {
@@ -28,9 +26,7 @@ func TestPausesGrowUpToABound(t *testing.T) {
 		{100 * time.Second, MostSlower, SlowestPause},
 		{10 * time.Minute, MostSlower, 10 * time.Minute}, // never shorter than without
 	} {
-		if d := SlowPause(c.pause, c.slower); d != c.want {
-			t.Errorf("%v, %v times as slow: %v, want %v", c.pause, c.slower, d, c.want)
-		}
+		proof.Same(t, SlowPause(c.pause, c.slower), c.want, c.pause, c.slower, "times as slow")
 	}
 }
 

@@ -101,9 +101,7 @@ func TestEveryAzqueueOperationWorksWithSharedKey(t *testing.T) {
 		_, err = q.DeleteMessage(ctx, *m.Messages[0].MessageID, *u.PopReceipt, nil)
 		must(err)
 		_, err = q.DeleteMessage(ctx, *m.Messages[0].MessageID, *u.PopReceipt, nil)
-		if c := code(t, err); c != "MessageNotFound" {
-			t.Errorf("deleting twice: %q", c)
-		}
+		proof.Same(t, code(t, err), "MessageNotFound", "deleting twice")
 		got, err := q.GetProperties(ctx, nil)
 		must(err)
 		proof.Same(t, *got.ApproximateMessagesCount, 0, "messages")
@@ -301,9 +299,7 @@ func TestARequestDateMoreThanFifteenMinutesOffIsRefused(t *testing.T) {
 		} {
 			s.SetClockOffset(offset)
 			_, err := service.NewListQueuesPager(nil).NextPage(t.Context())
-			if c := code(t, err); c != want {
-				t.Errorf("the server's clock %v ahead: %q, want %q", offset, c, want)
-			}
+			proof.Same(t, code(t, err), want, "the server's clock", offset, "ahead")
 		}
 	})
 }

@@ -266,9 +266,7 @@ func TestABlackoutRefusesConnectionsAndLosesAnswersUnderWay(t *testing.T) {
 		other.at = "https://other.queue.core.windows.net"
 		other.create("queue") // is not dark
 		s.Blackout("acct", false)
-		if s := texts(w.peek("queue")); s != "x" {
-			t.Errorf("what acted: %q", s)
-		}
+		proof.Same(t, texts(w.peek("queue")), "x", "what acted")
 		s.Hang("acct", true)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
@@ -276,9 +274,7 @@ func TestABlackoutRefusesConnectionsAndLosesAnswersUnderWay(t *testing.T) {
 		if _, err := w.within(ctx, "POST", "/queue/messages", text("z")); !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != time.Minute {
 			t.Errorf("hanging: %v after %v", err, time.Since(start))
 		}
-		if n := s.Stats().Blackouts["acct"]; n != 2 {
-			t.Errorf("%d requests met the dark", n)
-		}
+		proof.Same(t, s.Stats().Blackouts["acct"], 2, "requests met the dark")
 		s.Blackout("nosuch", true)
 	})
 }
@@ -323,9 +319,7 @@ func TestLatencyIsTheSameForTheSameSeedAndNeverTies(t *testing.T) {
 		}
 		seen[d] = true
 	}
-	if fmt.Sprint(one) != fmt.Sprint(took(1)) {
-		t.Error("one seed, two histories")
-	}
+	proof.Same(t, fmt.Sprint(one), fmt.Sprint(took(1)), "one seed, two histories")
 	if fmt.Sprint(one) == fmt.Sprint(took(2)) {
 		t.Error("two seeds, one history")
 	}
@@ -342,14 +336,10 @@ func TestTheClientsContextIsHonouredOnTheWay(t *testing.T) {
 				t.Errorf("after %v: %v", after, err)
 			}
 			cancel()
-			if n := len(w.peek("queue")); n != acted {
-				t.Errorf("given up after %v: %d messages, want %d", after, n, acted)
-			}
+			proof.Same(t, len(w.peek("queue")), acted, "given up after", after, "messages")
 			w.want(204, "", "DELETE", "/queue/messages", "")
 		}
-		if n := s.Stats().Count("acct", "PutMessage"); n != 2 {
-			t.Errorf("%d puts counted", n)
-		}
+		proof.Same(t, s.Stats().Count("acct", "PutMessage"), 2, "puts counted")
 	})
 }
 

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 // Pages cited here: learn.microsoft.com/azure/storage/queues/scalability-targets,
@@ -112,9 +114,8 @@ func TestOneTablePartitionTakes2000EntitiesASecond(t *testing.T) {
 		if refused == 0 {
 			t.Error("nothing was refused")
 		}
-		if st := post("/t12", `{"PartitionKey":"other","RowKey":"r"}`); st != 201 {
-			t.Errorf("another partition is refused too: %d", st)
-		}
+		proof.Same(t, post("/t12", `{"PartitionKey":"other","RowKey":"r"}`), 201,
+			"another partition is refused too")
 	})
 }
 
@@ -159,9 +160,7 @@ func TestThrottlingIsServerBusyAndMayCarryRetryAfter(t *testing.T) {
 			t.Error("a Retry-After that was not asked for")
 		}
 		a = refusal(Limits{Queue: 1, RetryAfter: 1500 * time.Millisecond})
-		if s := a.header.Get("Retry-After"); s != "2" {
-			t.Errorf("Retry-After %q", s)
-		}
+		proof.Same(t, a.header.Get("Retry-After"), "2", "Retry-After")
 		a = refusal(Limits{Queue: 1, TimedOut: 1})
 		if a.status != 500 || a.code != "OperationTimedOut" {
 			t.Errorf("%d %s", a.status, a.code)
@@ -182,9 +181,7 @@ func TestARefusedRequestCostsNothing(t *testing.T) {
 	for queue.take(now, 1) {
 		n++
 	}
-	if n != 9 {
-		t.Errorf("%d left of 10 after one request went through", n)
-	}
+	proof.Same(t, n, 9, "left of 10 after one request went through")
 }
 
 // Names of partitions come from outside: an account keeps a bounded number.
@@ -283,9 +280,7 @@ func TestLimitsChangeWhileItRuns(t *testing.T) {
 		for range 20 { // the burst is 10
 			after = max(after, w.do("POST", "/queue/messages", text("x")).header.Get("Retry-After"))
 		}
-		if after != "1" {
-			t.Error("the limits in force are gone")
-		}
+		proof.Same(t, after, "1", "the limits in force are gone")
 		must(t, s.SetLimits(NoLimits()))
 		w.want(201, "", "POST", "/queue/messages", text("x"))
 	})

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 // served is a simulator on TCP, asked by plain HTTP with a bearer token.
@@ -169,9 +171,7 @@ func TestALostAnswerOnAKeptConnectionMakesNetHTTPGetTwice(t *testing.T) {
 		if _, _, err := s.do(t.Context(), c.method, "", "/acct/queue/messages", c.body); err == nil {
 			t.Errorf("%s was answered", operation)
 		}
-		if n := s.sim.Stats().Count("acct", operation); n != c.want {
-			t.Errorf("%s came %d times, want %d", operation, n, c.want)
-		}
+		proof.Same(t, s.sim.Stats().Count("acct", operation), c.want, operation, "came … times")
 	}
 }
 
@@ -271,7 +271,5 @@ func TestABodyThatIsRefusedUnreadIsAnswered(t *testing.T) {
 		t.Fatalf("no answer: %v", err)
 	}
 	defer func() { _ = resp.Body.Close() }()
-	if resp.StatusCode != http.StatusRequestEntityTooLarge {
-		t.Errorf("got %s", resp.Status)
-	}
+	proof.Same(t, resp.StatusCode, http.StatusRequestEntityTooLarge, resp.Status)
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 // Pages cited here: learn.microsoft.com/rest/api/storageservices/get-messages,
@@ -38,14 +40,10 @@ func TestAGetTakesOneMessageForThirtySecondsByDefault(t *testing.T) {
 			t.Fatalf("got %q", s)
 		}
 		time.Sleep(30*time.Second - time.Nanosecond)
-		if s := texts(w.peek("queue")); s != "b" {
-			t.Errorf("visible before the end of the lease: %q", s)
-		}
+		proof.Same(t, texts(w.peek("queue")), "b", "visible before the end of the lease")
 		time.Sleep(time.Nanosecond)
 		// A released message goes behind those put before its release (Q66).
-		if s := texts(w.peek("queue")); s != "b a" {
-			t.Errorf("visible after the lease: %q", s)
-		}
+		proof.Same(t, texts(w.peek("queue")), "b a", "visible after the lease")
 	})
 }
 
@@ -84,17 +82,11 @@ func TestALeaseEndsAtTheLatestWhenTheMessageExpires(t *testing.T) {
 		w.put("queue", "x", "?messagettl=40")
 		time.Sleep(500 * time.Millisecond)
 		m := w.get("queue", "?visibilitytimeout=40")[0]
-		if m.Next != m.Expires {
-			t.Errorf("leased to %s, expires %s", m.Next, m.Expires)
-		}
+		proof.Same(t, m.Next, m.Expires, "leased to …, expires")
 		u := w.want(204, "", "PUT", m.target("queue", "&visibilitytimeout=600"), "")
-		if next := u.header.Get("x-ms-time-next-visible"); next != m.Expires {
-			t.Errorf("renewed to %s, expires %s", next, m.Expires)
-		}
+		proof.Same(t, u.header.Get("x-ms-time-next-visible"), m.Expires, "renewed to …, expires")
 		time.Sleep(time.Minute)
-		if n := len(w.peek("queue")); n != 0 {
-			t.Error("it outlived its expiry")
-		}
+		proof.Same(t, len(w.peek("queue")), 0, "it outlived its expiry")
 	})
 }
 
@@ -112,12 +104,8 @@ func TestTimesAreThoseOfTheServersClock(t *testing.T) {
 		}
 		s.SetClockOffset(0) // back: what was put in the future is not visible yet, later puts are
 		w.put("queue", "y", "")
-		if ms := texts(w.get("queue", "?numofmessages=32")); ms != "y" {
-			t.Errorf("got %q", ms)
-		}
+		proof.Same(t, texts(w.get("queue", "?numofmessages=32")), "y")
 		time.Sleep(time.Hour)
-		if ms := texts(w.get("queue", "?numofmessages=32")); ms != "y x" {
-			t.Errorf("an hour later: %q", ms)
-		}
+		proof.Same(t, texts(w.get("queue", "?numofmessages=32")), "y x", "an hour later")
 	})
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 // Pages cited here: learn.microsoft.com/rest/api/storageservices/create-queue4,
@@ -51,9 +53,7 @@ func TestADeletedQueuesNameStaysTakenForThirtySeconds(t *testing.T) {
 		w.want(409, "QueueBeingDeleted", "PUT", "/queue", "")
 		time.Sleep(time.Nanosecond)
 		w.want(201, "", "PUT", "/queue", "")
-		if n := len(w.peek("queue")); n != 0 {
-			t.Errorf("the new queue holds %d messages of the old one", n)
-		}
+		proof.Same(t, len(w.peek("queue")), 0, "the new queue holds … messages of the old one")
 	})
 }
 
@@ -128,9 +128,7 @@ func TestQueuesAreListedInPagesByName(t *testing.T) {
 		l := w.list("&prefix=q-&maxresults=4&marker=" + marker)
 		for _, q := range l.Queues {
 			names = append(names, q.Name)
-			if q.Metadata.Colour != "" {
-				t.Error("metadata that was not asked for")
-			}
+			proof.Same(t, q.Metadata.Colour, "", "metadata that was not asked")
 		}
 		if marker = l.NextMarker; marker == "" {
 			if page != 1 {
@@ -139,9 +137,7 @@ func TestQueuesAreListedInPagesByName(t *testing.T) {
 			break
 		}
 	}
-	if s := strings.Join(names, " "); s != "q-0 q-1 q-2 q-3 q-4 q-5" {
-		t.Errorf("listed %s", s)
-	}
+	proof.Same(t, strings.Join(names, " "), "q-0 q-1 q-2 q-3 q-4 q-5", "listed")
 	if l := w.list("&include=metadata&prefix=q-0"); len(l.Queues) != 1 || l.Queues[0].Metadata.Colour != "red" {
 		t.Errorf("%+v", l)
 	}

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 // Pages cited here: learn.microsoft.com/rest/api/storageservices/put-message,
@@ -40,17 +42,13 @@ func TestTheDefaultTimeToLiveIsSevenDaysAndThenTheMessageIsGone(t *testing.T) {
 		m := w.put("queue", "x", "")
 		in, _ := http.ParseTime(m.Inserted)
 		out, _ := http.ParseTime(m.Expires)
-		if d := out.Sub(in); d != 7*24*time.Hour {
-			t.Errorf("lives for %v", d)
-		}
+		proof.Same(t, out.Sub(in), 7*24*time.Hour, "lives")
 		time.Sleep(7*24*time.Hour - time.Nanosecond)
 		if n := len(w.peek("queue")); n != 1 {
 			t.Fatalf("%d messages just before the end of its time", n)
 		}
 		time.Sleep(time.Nanosecond)
-		if n := len(w.peek("queue")); n != 0 {
-			t.Errorf("%d messages after the end of its time", n)
-		}
+		proof.Same(t, len(w.peek("queue")), 0, "messages after the end of its time")
 		if c := w.do("GET", "/queue?comp=metadata", "").header.Get("x-ms-approximate-messages-count"); c != "0" {
 			t.Errorf("counted %s", c)
 		}
@@ -68,9 +66,7 @@ func TestTimeToLiveMinusOneNeverExpires(t *testing.T) {
 		}
 		w.put("queue", "y", "?messagettl=2147483647")
 		time.Sleep(20 * 365 * 24 * time.Hour)
-		if s := texts(w.peek("queue")); s != "x y" {
-			t.Errorf("left after twenty years: %q", s)
-		}
+		proof.Same(t, texts(w.peek("queue")), "x y", "left after twenty years")
 		w.want(400, "InvalidQueryParameterValue", "POST", "/queue/messages?messagettl=-1", text("x"), "x-ms-version", "2017-04-17")
 		w.want(400, "OutOfRangeQueryParameterValue", "POST", "/queue/messages?messagettl=604801", text("x"), "x-ms-version", "2017-04-17")
 	})
@@ -89,9 +85,7 @@ func TestATextOf65536BytesIsTheLargest(t *testing.T) {
 	}
 	w.want(413, "RequestBodyTooLarge", "POST", "/queue/messages", text(strings.Repeat("ä", 32769))) // bytes, not characters
 	for _, m := range w.get("queue", "?numofmessages=32") {
-		if len(m.Text) != 65536 {
-			t.Errorf("came back with %d bytes", len(m.Text))
-		}
+		proof.Same(t, len(m.Text), 65536, "came back with … bytes")
 	}
 }
 
@@ -109,9 +103,7 @@ func TestEveryFormOfTheBodyIsRead(t *testing.T) {
 		"<QueueMessage><MessageText>a<b> </b>b</MessageText></QueueMessage>", // markup that was not escaped goes
 	} {
 		w.want(201, "", "POST", "/queue/messages", body)
-		if s := texts(w.get("queue", "")); s != "a b" {
-			t.Errorf("%q came back as %q", body, s)
-		}
+		proof.Same(t, texts(w.get("queue", "")), "a b", body, "came back as")
 	}
 	w.want(201, "", "POST", "/queue/messages", "<QueueMessage><MessageText/></QueueMessage>")
 	if ms := w.get("queue", ""); len(ms) != 1 || ms[0].Text != "" {
@@ -139,9 +131,7 @@ func TestABodyThatIsNoMessageIsRefused(t *testing.T) {
 	}
 	w.want(400, "MissingRequiredXmlNode", "POST", "/queue/messages", "<QueueMessage></QueueMessage>")
 	w.want(400, "MissingRequiredXmlNode", "POST", "/queue/messages", "")
-	if n := len(w.peek("queue")); n != 0 {
-		t.Errorf("%d messages were put nevertheless", n)
-	}
+	proof.Same(t, len(w.peek("queue")), 0, "messages were put nevertheless")
 }
 
 // Text comes back as it was meant, whatever way the body was read.

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 // Pages cited here: learn.microsoft.com/rest/api/storageservices/update-message,
@@ -38,9 +40,7 @@ func TestAnUpdateGivesANewReceiptAndEndsTheOldOne(t *testing.T) {
 			t.Errorf("receipt %x, %v", b, err)
 		}
 		time.Sleep(60 * time.Second)
-		if s := texts(w.peek("queue")); s != "new" {
-			t.Errorf("after the lease: %q", s)
-		}
+		proof.Same(t, texts(w.peek("queue")), "new", "after the lease")
 		w.want(204, "", "DELETE", m.target("queue", ""), "")
 	})
 }
@@ -51,9 +51,7 @@ func TestAnUpdateWithoutABodyKeepsTheText(t *testing.T) {
 	w.put("queue", "precious", "")
 	m := w.get("queue", "")[0]
 	m.Receipt = w.want(204, "", "PUT", m.target("queue", "&visibilitytimeout=0"), "").header.Get("x-ms-popreceipt")
-	if s := texts(w.peek("queue")); s != "precious" {
-		t.Errorf("text is now %q", s)
-	}
+	proof.Same(t, texts(w.peek("queue")), "precious", "text is now")
 	w.want(204, "", "PUT", m.target("queue", "&visibilitytimeout=0"), "<QueueMessage><MessageText></MessageText></QueueMessage>")
 	if s := w.peek("queue"); len(s) != 1 || s[0].Text != "" {
 		t.Errorf("messages are now %+v", s)

@@ -38,9 +38,7 @@ func TestAPartitionIsRolledBackAloneAndItsETagsComeBack(t *testing.T) {
 		b.want(b.do("DELETE", "/rows(PartitionKey='p',RowKey='removed')", "", "If-Match: *"), 204, "")
 		kept := b.upsert("rows", "other", "r", 2)
 
-		if n := snap.Restore(); n != 3 {
-			t.Errorf("%d rows differ, want 3", n)
-		}
+		proof.Same(t, snap.Restore(), 3, "rows differ, want 3")
 		if tag, _ := b.row("rows", "p", "changed"); tag != old {
 			t.Errorf("the row has ETag %s, want the one it had: %s", tag, old)
 		}
@@ -59,9 +57,7 @@ func TestAPartitionIsRolledBackAloneAndItsETagsComeBack(t *testing.T) {
 		if again := b.upsert("rows", "p", "changed", 3); again == lost {
 			t.Error("an ETag that was seen once came back by a write")
 		}
-		if n := snap.Restore(); n != 2 {
-			t.Errorf("the second time %d rows differ, want 2", n)
-		}
+		proof.Same(t, snap.Restore(), 2, "the second time … rows differ, want 2")
 	})
 }
 
@@ -73,9 +69,7 @@ func TestASnapshotIsReadInASimulatorOfItsOwn(t *testing.T) {
 	b.upsert("rows", "other", "r", 1)
 	snap := b.sim.Snapshot("acct", "rows", "p")
 	later := b.upsert("rows", "p", "r", 2)
-	if n := snap.In(still.sim, "acct", "copy").Restore(); n != 1 {
-		t.Errorf("%d rows differ, want 1", n)
-	}
+	proof.Same(t, snap.In(still.sim, "acct", "copy").Restore(), 1, "rows differ, want 1")
 	if got, _ := still.row("copy", "p", "r"); got != tag {
 		t.Errorf("the copy has ETag %s, want that of the row as it was: %s", got, tag)
 	}
@@ -92,25 +86,18 @@ func TestATableIsRolledBackAndItsRowsAreDropped(t *testing.T) {
 		b.upsert("rows", pk, "2", 1)
 	}
 	a := b.sim.Snapshot("acct", "rows", "a")
-	if n := b.sim.DropRows("acct", "rows", "a", func(rk string) bool { return rk == "2" }); n != 1 {
-		t.Errorf("%d rows dropped, want 1", n)
-	}
+	proof.Same(t, b.sim.DropRows("acct", "rows", "a", func(rk string) bool { return rk == "2" }), 1,
+		"rows dropped, want 1")
 	if _, status := b.row("rows", "a", "1"); status != 200 {
 		t.Errorf("a row that was not meant answers %d", status)
 	}
-	if n := b.sim.DropRows("acct", "rows", "b", nil); n != 2 {
-		t.Errorf("%d rows dropped, want 2", n)
-	}
-	if n := a.Restore(); n != 1 {
-		t.Errorf("%d rows came back, want 1", n)
-	}
+	proof.Same(t, b.sim.DropRows("acct", "rows", "b", nil), 2, "rows dropped, want 2")
+	proof.Same(t, a.Restore(), 1, "rows came back, want 1")
 	if b.sim.Snapshot("acct", "none", "a") != nil || b.sim.Snapshot("none", "rows", "a") != nil || b.sim.DropRows("acct", "none", "a", nil) != 0 {
 		t.Error("a table that does not exist was remembered")
 	}
 	b.want(b.do("DELETE", "/Tables('rows')", ""), 204, "")
-	if n := a.Restore(); n != 0 {
-		t.Errorf("%d rows came back into a deleted table", n)
-	}
+	proof.Same(t, a.Restore(), 0, "rows came back into a deleted table")
 }
 
 // tables/scalability-targets: "Target throughput for a single table partition

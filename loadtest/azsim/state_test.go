@@ -49,9 +49,7 @@ func TestADisabledAccountRefusesEveryRequestOfBothServices(t *testing.T) {
 			t.Errorf("%s %s: %d %s", r.method, r.target, a.status, a.body)
 		}
 	}
-	if n := len(spared.peek("queue")); n != 1 {
-		t.Errorf("who is spared sees %d messages, want 1", n)
-	}
+	proof.Same(t, len(spared.peek("queue")), 1, "who is spared sees … messages, want 1")
 	other.create("queue") // is well
 	s.SetState("acct", Well)
 	proof.Same(t, texts(w.peek("queue")), "x", "it comes back with")
@@ -80,9 +78,7 @@ func TestAnAccountThatIsGoneIsNoHostAndMayComeBack(t *testing.T) {
 			t.Errorf("it comes back with %q", got)
 		}
 	}
-	if n := s.Stats().Blackouts["acct"]; n != 2 {
-		t.Errorf("%d requests were counted that met no host", n)
-	}
+	proof.Same(t, s.Stats().Blackouts["acct"], 2, "requests were counted that met no host")
 }
 
 // By TCP the host is always there, so the connection is closed.
@@ -125,9 +121,8 @@ func TestARuleRefusesOneClientOnly(t *testing.T) {
 		for name, c := range clients {
 			_, err := c.GetProperties(t.Context(), nil)
 			var refused *azcore.ResponseError
-			if is := errors.As(err, &refused) && refused.ErrorCode == r.Code; is != (name == "p1") {
-				t.Errorf("%v: %s is answered %v", r, name, err)
-			}
+			proof.Same(t, errors.As(err, &refused) && refused.ErrorCode == r.Code, (name == "p1"),
+				r, name, "answered", err)
 		}
 		proof.Same(t, i.Hits(), 1, i)
 		i.Remove()
@@ -206,17 +201,11 @@ func TestDeletedQueuesAreGoneWithWhatIsInThem(t *testing.T) {
 	if s.Texts("acct", "nosuch") != nil || s.Texts("nosuch", "one") != nil {
 		t.Error("there are texts where no queue is")
 	}
-	if n := s.DeleteQueues("acct", "two", "nosuch"); n != 1 {
-		t.Errorf("%d of the named were deleted, want 1", n)
-	}
+	proof.Same(t, s.DeleteQueues("acct", "two", "nosuch"), 1, "of the named were deleted, want 1")
 	w.want(404, "QueueNotFound", "GET", "/two/messages", "")
 	w.want(409, "QueueBeingDeleted", "PUT", "/two", "")
 	proof.Same(t, texts(w.peek("one")), "x", "another has")
-	if n := s.DeleteQueues("acct"); n != 2 {
-		t.Errorf("%d were left to delete, want 2", n)
-	}
+	proof.Same(t, s.DeleteQueues("acct"), 2, "left to delete, want 2")
 	w.want(404, "QueueNotFound", "POST", "/one/messages", text("y"))
-	if n := s.DeleteQueues("nosuch"); n != 0 {
-		t.Errorf("%d of an account that does not exist", n)
-	}
+	proof.Same(t, s.DeleteQueues("nosuch"), 0, "of an account that does not exist")
 }

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 func TestStatsCountRequestsByAccountOperationAndAnswer(t *testing.T) {
@@ -34,18 +36,10 @@ func TestStatsCountRequestsByAccountOperationAndAnswer(t *testing.T) {
 		{"acct", "queue", "PutMessage", 0, "", 1},
 		{"acct", "queue", "PutMessage", 201, "", 3},
 	}
-	if d := cmp.Diff(want, got.Requests); d != "" {
-		t.Error(d)
-	}
-	if d := cmp.Diff(map[FaultKind]int64{AnswerLost: 1, FailBefore: 1}, got.Faults); d != "" {
-		t.Error(d)
-	}
-	if n := got.Count("acct", "PutMessage"); n != 4 {
-		t.Errorf("%d puts", n)
-	}
-	if n := got.Count("", ""); n != 8 {
-		t.Errorf("%d requests", n)
-	}
+	proof.Same(t, cmp.Diff(want, got.Requests), "")
+	proof.Same(t, cmp.Diff(map[FaultKind]int64{AnswerLost: 1, FailBefore: 1}, got.Faults), "")
+	proof.Same(t, got.Count("acct", "PutMessage"), 4, "puts")
+	proof.Same(t, got.Count("", ""), 8, "requests")
 }
 
 // learn.microsoft.com/rest/api/storageservices/set-queue-service-properties:
@@ -71,18 +65,12 @@ func TestServicePropertiesAreKeptPartByPart(t *testing.T) {
 		t.Errorf("%+v", l)
 	}
 	after.Logging = before.Logging
-	if d := cmp.Diff(before, after); d != "" {
-		t.Errorf("the rest changed: %s", d)
-	}
+	proof.Same(t, cmp.Diff(before, after), "", "the rest changed")
 	rule := "<CorsRule><AllowedOrigins>*</AllowedOrigins><AllowedMethods>GET</AllowedMethods><MaxAgeInSeconds>5</MaxAgeInSeconds><ExposedHeaders /><AllowedHeaders /></CorsRule>"
 	w.want(202, "", "PUT", at, doc("<Cors>"+strings.Repeat(rule, 5)+"</Cors>"))
-	if n := len(get().Cors.Rules); n != 5 {
-		t.Errorf("%d rules", n)
-	}
+	proof.Same(t, len(get().Cors.Rules), 5, "rules")
 	w.want(202, "", "PUT", at, doc("<Cors />"))
-	if n := len(get().Cors.Rules); n != 0 {
-		t.Errorf("%d rules after an empty Cors", n)
-	}
+	proof.Same(t, len(get().Cors.Rules), 0, "rules after an empty Cors")
 	for node, inner := range map[string]string{
 		"AllowedOrigins":  "<Cors>" + strings.Replace(rule, "*", "", 1) + "</Cors>",
 		"AllowedMethods":  "<Cors>" + strings.Replace(rule, "GET", "", 1) + "</Cors>",

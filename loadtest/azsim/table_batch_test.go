@@ -132,9 +132,8 @@ func TestBatchRules(t *testing.T) {
 			b.want(b.do("POST", "/tbl", `{"PartitionKey":"p","RowKey":"there"}`, "Prefer: return-no-content"), 204, "")
 			a := b.do("POST", "/$batch", changeSet(c.parts...), batchType)
 			proof.Same(t, innerError(a), c.want, a.body, "answer")
-			if n := strings.Count(a.body, "HTTP/1.1 "); n != 1 {
-				t.Errorf("%d inner answers to a failed batch, want only the failure", n)
-			}
+			proof.Same(t, strings.Count(a.body, "HTTP/1.1 "), 1,
+				"inner answers to a failed batch, want only the failure")
 			if all := b.do("GET", "/tbl()", ""); strings.Count(all.body, "RowKey") != 1 {
 				t.Errorf("a failed batch left something behind: %s", all.body)
 			}

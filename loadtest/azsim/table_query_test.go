@@ -11,6 +11,8 @@ import (
 
 	"github.com/Azure/azure-sdk-for-go/sdk/data/aztables"
 	"pgregory.net/rapid"
+
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 // fill stores rows of n partitions with m rows each, P000 R0000 and so on,
@@ -130,9 +132,8 @@ func TestAwkwardPages(t *testing.T) {
 		{lone, "", []int{0, 1, 1, 1}},
 		{c, "PartitionKey gt 'P002'", []int{0}},
 	} {
-		if got := sizes(b.pages(q.of, &aztables.ListEntitiesOptions{Filter: &q.filter})); !slices.Equal(got, q.want) {
-			t.Errorf("%q: pages of %v rows, want %v", q.filter, got, q.want)
-		}
+		proof.Alike(t, sizes(b.pages(q.of, &aztables.ListEntitiesOptions{Filter: &q.filter})), q.want,
+			q.filter, "pages of … rows")
 	}
 }
 
@@ -141,9 +142,7 @@ func TestAScanEndsItsPageAtTheLimit(t *testing.T) {
 	b := newTableBench(t, TableOptions{ScanLimit: 100})
 	c := b.fill("tbl", 1, 250)
 	got := b.pages(c, &aztables.ListEntitiesOptions{Filter: ptr("N eq 0 or N eq 249")})
-	if !slices.Equal(sizes(got), []int{1, 0, 1}) {
-		t.Errorf("pages of %v rows", sizes(got))
-	}
+	proof.Alike(t, sizes(got), []int{1, 0, 1}, "pages of … rows")
 }
 
 // Whatever the filter, the page size and the awkwardness, the pages together

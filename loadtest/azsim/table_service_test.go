@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/data/aztables"
+
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 // "A single table partition: up to 2,000 entities per second" (AZURE.md A2):
@@ -92,8 +94,6 @@ func TestTableOperationsAreCountedByName(t *testing.T) {
 		"InsertEntity", "GetEntity", "QueryEntities", "UpdateEntity", "MergeEntity", "InsertOrReplaceEntity", "InsertOrMergeEntity",
 		"DeleteEntity", "QueryTables", "GetTableACL", "SetTableACL", "Batch", "CreateTable", "DeleteTable",
 	} {
-		if got[name] != 1 {
-			t.Errorf("%s was counted %d times; all: %v", name, got[name], got)
-		}
+		proof.Same(t, got[name], 1, name, "counted … times; all", got)
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 // raw speaks to one account's queue service without an SDK in between, so that
@@ -178,21 +180,11 @@ func TestEveryQueueAnswerCarriesTheCommonHeaders(t *testing.T) {
 		w.want(201, "", "PUT", "/queue", "", "x-ms-version", "2026-04-06", "x-ms-client-request-id", "mine-1"),
 		w.want(404, "QueueNotFound", "GET", "/other?comp=metadata", "", "x-ms-version", "2026-04-06", "x-ms-client-request-id", "mine-1"),
 	} {
-		if s := a.header.Get("Server"); s != "Windows-Azure-Queue/1.0 Microsoft-HTTPAPI/2.0" {
-			t.Errorf("Server: %s", s)
-		}
-		if s := mask(a.header.Get("x-ms-request-id")); s != "GUID" {
-			t.Errorf("x-ms-request-id: %s", s)
-		}
-		if s := a.header.Get("x-ms-version"); s != "2026-04-06" {
-			t.Errorf("x-ms-version: %s", s)
-		}
-		if s := mask(a.header.Get("Date")); s != "TIME" {
-			t.Errorf("Date: %s", s)
-		}
-		if s := a.header.Get("x-ms-client-request-id"); s != "mine-1" {
-			t.Errorf("x-ms-client-request-id: %s", s)
-		}
+		proof.Same(t, a.header.Get("Server"), "Windows-Azure-Queue/1.0 Microsoft-HTTPAPI/2.0", "Server")
+		proof.Same(t, mask(a.header.Get("x-ms-request-id")), "GUID", "x-ms-request-id")
+		proof.Same(t, a.header.Get("x-ms-version"), "2026-04-06", "x-ms-version")
+		proof.Same(t, mask(a.header.Get("Date")), "TIME", "Date")
+		proof.Same(t, a.header.Get("x-ms-client-request-id"), "mine-1", "x-ms-client-request-id")
 	}
 }
 
@@ -207,9 +199,7 @@ func TestClientRequestIDIsEchoedOnlyIfAtMost1024VisibleCharacters(t *testing.T) 
 		"ümlaut":                  "",
 	} {
 		a := w.do("GET", "/?comp=list", "", "x-ms-client-request-id", id)
-		if s := a.header.Get("x-ms-client-request-id"); s != want {
-			t.Errorf("%.20q came back as %.20q", id, s)
-		}
+		proof.Same(t, a.header.Get("x-ms-client-request-id"), want, id, "came back as")
 	}
 }
 
@@ -258,12 +248,8 @@ func TestQueueAnswersAreByteForByteAzures(t *testing.T) {
 		},
 	} {
 		a := w.do(c.method, c.target, c.body)
-		if s := mask(a.body); s != c.want {
-			t.Errorf("%s:\n got %q\nwant %q", c.name, s, c.want)
-		}
-		if s := a.header.Get("Content-Type"); s != "application/xml" {
-			t.Errorf("%s: Content-Type %q", c.name, s)
-		}
+		proof.Same(t, mask(a.body), c.want, c.name)
+		proof.Same(t, a.header.Get("Content-Type"), "application/xml", c.name, "Content-Type")
 		if s := a.header.Get("Cache-Control"); a.status == 200 && s != "no-cache" {
 			t.Errorf("%s: Cache-Control %q", c.name, s)
 		}
@@ -293,7 +279,5 @@ func TestARequestBodyBeyondAnyMessageIsRefusedUnread(t *testing.T) {
 	req.Header.Set("Authorization", "Bearer token")
 	resp, err := w.tr.Do(req) // no Content-Length
 	must(t, err)
-	if resp.StatusCode != 411 {
-		t.Errorf("without a length: %d, want 411", resp.StatusCode)
-	}
+	proof.Same(t, resp.StatusCode, 411, "without a length: …, want 411")
 }

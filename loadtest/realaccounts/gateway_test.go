@@ -12,6 +12,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 	"github.com/Azure/azure-sdk-for-go/sdk/data/aztables"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/pump/storage/azure"
@@ -66,9 +67,7 @@ func TestTheGatewayCarriesEveryCredential(t *testing.T) {
 			{Mode: storage.Insert, Entity: storage.Entity{Partition: "p", Row: "1"}},
 			{Mode: storage.Insert, Entity: storage.Entity{Partition: "p", Row: "2"}},
 		})
-		if err := errors.Join(err, put, batch); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
+		proof.Is(t, errors.Join(err, put, batch), nil, name)
 		if queues, others, _ := b.of(partPump); queues != 2 || others != 4 || b.used != 4+2*13 {
 			t.Errorf("%s: %d requests to queues, %d others were counted, as %d", name, queues, others, b.used)
 		}

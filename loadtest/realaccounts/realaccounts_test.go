@@ -50,9 +50,7 @@ func TestTheEnvironmentNamesAccounts(t *testing.T) {
 		"three token https://three.queue.core.windows.net https://three.table.core.windows.net https://three.blob.core.windows.net",
 		"four token https://10.0.0.4:8443/four https://10.0.0.4:8444/four https://10.0.0.4:8445/four",
 	}
-	if !slices.Equal(got, want) {
-		t.Errorf("got %q", got)
-	}
+	proof.Alike(t, got, want)
 }
 
 func TestAnEnvironmentThatIsWrongIsRefusedWithoutItsSecrets(t *testing.T) {
@@ -96,9 +94,7 @@ func TestEveryRuleThatRestsOnMemoryHasACheck(t *testing.T) {
 	}
 	rules := map[string]string{}
 	for _, r := range allRules() {
-		if rules[r.id] != "" {
-			t.Errorf("two rules are %s", r.id)
-		}
+		proof.Same(t, rules[r.id], "", "two rules", r.id)
 		rules[r.id] = r.mark
 	}
 	listed := map[string]bool{}
@@ -116,9 +112,8 @@ func TestEveryRuleThatRestsOnMemoryHasACheck(t *testing.T) {
 		}
 	}
 	for id, mark := range rules {
-		if memory := mark != "DOC" && mark != "REC"; memory != listed[id] {
-			t.Errorf("rule %s is known by %s, and in the list: %v", id, mark, listed[id])
-		}
+		proof.Same(t, mark != "DOC" && mark != "REC", listed[id],
+			"rule", id, "known", mark, "and in the list")
 	}
 	if len(listed) < 20 {
 		t.Errorf("only %d checks were found", len(listed))
@@ -325,9 +320,7 @@ func TestWhatAnEarlierRunHasLeftIsRemoved(t *testing.T) {
 func TestADryRunMakesNoRequest(t *testing.T) {
 	sim, accounts := listening(t, azsim.NoLimits(), "one", "two")
 	out := newTrial(t.Context(), t, accounts, defaultRequests()).described()
-	if n := sim.Stats().Count("", ""); n != 0 {
-		t.Errorf("%d requests", n)
-	}
+	proof.Same(t, sim.Stats().Count("", ""), 0, "requests")
 	for _, want := range []string{"one ", "two ", mark, "at most 67200", "USD", "-poison", pumpTable} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is not in\n%s", want, out)

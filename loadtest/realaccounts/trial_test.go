@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -225,9 +226,7 @@ func (tr *trial) finish(t *testing.T) {
 	})
 	r.add("Requests", "", []string{"operation", "answer", "requests"}, tr.budget.operations()...)
 	path, err := r.write(tr.out)
-	if err != nil {
-		t.Error(err)
-	}
+	proof.Is(t, err, nil)
 	t.Logf("%s\nthe report is in %s", r.summary(), path)
 }
 

@@ -151,9 +151,7 @@ func TestAComparisonWarnsOfWhatItsRunsDoNotShare(t *testing.T) {
 	want := []Differing{
 		{"machine", "2 CPUs, 8 CPUs", "2 CPUs"}, {"processors", "2", "2, 9"},
 	}
-	if diff := cmp.Diff(want, c.Differing); diff != "" {
-		t.Error(diff)
-	}
+	proof.Same(t, cmp.Diff(want, c.Differing), "")
 	var text, html bytes.Buffer
 	must(t, c.Text(&text))
 	must(t, c.HTML(&html))
@@ -180,9 +178,8 @@ func TestAFileIsOneRunOfASide(t *testing.T) {
 	a, b := filepath.Join(dir, "a.json"), filepath.Join(dir, "b.json")
 	must(t, proof.ErrOf(ReadSides([]string{a + "," + b, a})))
 	again := dir + "/./a.json"
-	if _, err := ReadSides([]string{a + "," + again, b}); err == nil || !strings.Contains(err.Error(), "twice") {
-		t.Errorf("the same file twice: %v", err)
-	}
+	proof.Says(t, proof.ErrOf(ReadSides([]string{a + "," + again, b})), "twice",
+		"the same file twice")
 }
 
 // Of four or five samples no interval reaches 95 %, and the words do not say that it does.
@@ -197,9 +194,7 @@ func TestAnIntervalSaysHowSureItIs(t *testing.T) {
 		if got < want || got > 1 || n < 6 && got != want {
 			t.Errorf("%d samples: %v, want %v", n, got, want)
 		}
-		if said := strings.Contains(words, "% sure"); said != (n < 6) {
-			t.Errorf("%d samples: %s", n, words)
-		}
+		proof.Same(t, strings.Contains(words, "% sure"), (n < 6), n, "samples", words)
 	}
 }
 

@@ -107,9 +107,8 @@ func TestPlotsFollowThePageIntoTheDark(t *testing.T) {
 	var b bytes.Buffer
 	must(t, report.Sample(report.Hostile, 1).HTML(&b))
 	text := b.String()
-	if fixed := regexp.MustCompile(`#[0-9a-f]{3}|rgb|white|black`).FindString(report.Plots); fixed != "" {
-		t.Errorf("the script has the fixed colour %q", fixed)
-	}
+	proof.Same(t, regexp.MustCompile(`#[0-9a-f]{3}|rgb|white|black`).FindString(report.Plots), "",
+		"the script has the fixed colour")
 	used := map[string]bool{}
 	for _, name := range regexp.MustCompile(`"(--[a-z-]+)"`).FindAllStringSubmatch(report.Plots, -1) {
 		used[name[1]] = true
@@ -135,13 +134,9 @@ func TestAResultOfNothingCanBeShown(t *testing.T) {
 		{Format: report.Format, Scenario: "soak"},
 		{Format: report.Format, Scenario: "soak", Curve: &report.Curve{}, Series: report.Series{Interval: 1, Sent: []float64{0}, Handled: []float64{0}, Put: []float64{0}, Taken: []float64{0}, Throttled: []float64{0}, Failed: []float64{0}, ScheduleP50: []*float64{nil}, ScheduleP99: []*float64{nil}, SendP50: []*float64{nil}, SendP99: []*float64{nil}, MemoryBytes: []float64{0}}},
 	} {
-		if err := errors.Join(r.Text(io.Discard), r.HTML(io.Discard)); err != nil {
-			t.Error(err)
-		}
+		proof.Is(t, errors.Join(r.Text(io.Discard), r.HTML(io.Discard)), nil)
 		c, err := report.Compare([]*report.Result{r}, []*report.Result{r})
 		must(t, err)
-		if err := errors.Join(c.Text(io.Discard), c.HTML(io.Discard)); err != nil {
-			t.Error(err)
-		}
+		proof.Is(t, errors.Join(c.Text(io.Discard), c.HTML(io.Discard)), nil)
 	}
 }

@@ -57,9 +57,7 @@ func TestAResultIsReadAsItWasWritten(t *testing.T) {
 	must(t, want.Write(&b))
 	got, err := Read(&b)
 	must(t, err)
-	if d := cmp.Diff(want, got); d != "" {
-		t.Error(d)
-	}
+	proof.Same(t, cmp.Diff(want, got), "")
 }
 
 func TestWhatIsNoResultIsRefused(t *testing.T) {
@@ -84,13 +82,10 @@ func TestWhatIsNoResultIsRefused(t *testing.T) {
 		"less than nothing": {change(func(r *Result) { r.Series.Handled[1] = -1 }), "damaged"},
 		"a name of a field": {`{"format": 1, "scenario": 7}`, "not a result"},
 	} {
-		if _, err := Read(strings.NewReader(tt.text)); err == nil || !strings.Contains(err.Error(), tt.want) {
-			t.Errorf("%s: got %v", name, err)
-		}
+		proof.Says(t, proof.ErrOf(Read(strings.NewReader(tt.text))), tt.want, name)
 	}
-	if _, err := Read(io.LimitReader(zeros{}, maxFile+10)); err == nil || !strings.Contains(err.Error(), "larger") {
-		t.Errorf("a file without end: %v", err)
-	}
+	proof.Says(t, proof.ErrOf(Read(io.LimitReader(zeros{}, maxFile+10))), "larger",
+		"a file without end")
 }
 
 type zeros struct{}
@@ -136,9 +131,7 @@ func TestEveryColumnIsExplainedOrSpeaksForItself(t *testing.T) {
 				t.Errorf("the column %s is not explained", h)
 			}
 			for _, row := range tb.Rows {
-				if len(row) != len(tb.Header) {
-					t.Errorf("under %s, column %d: %d cells under %d names", h, i, len(row), len(tb.Header))
-				}
+				proof.Same(t, len(row), len(tb.Header), "under", h, "column", i, "cells under … names")
 			}
 		}
 	}
@@ -163,9 +156,7 @@ func TestEveryLineOfAPlotIsNamedOnceAboveIt(t *testing.T) {
 	}
 	// Nothing is known of the 99th percentile from send.
 	want := []key{{"p50 from schedule", 0, false}, {"p99 from schedule", 1, false}, {"p50 from send", 2, true}}
-	if !slices.Equal(want, got) {
-		t.Errorf("%v, want %v", got, want)
-	}
+	proof.Alike(t, want, got)
 }
 
 // A browser has no number for infinity, and a file may hold any: such a value is a gap.
@@ -204,9 +195,7 @@ func TestTwoResultsAreComparedFigureByFigure(t *testing.T) {
 		if l.Better != 0 || l.Noise != nil {
 			t.Errorf("%s is judged by one value of each side: %+v", name, l)
 		}
-		if text := l.judged(); text != "not judged" {
-			t.Errorf("of %s, with one value a side, it is said to be %q", name, text)
-		}
+		proof.Same(t, l.judged(), "not judged", "of", name, "with one value a side, it is said to be")
 	}
 	for _, name := range []string{"throttled", hostile, "rate", "dark: handled", "dark: p99 from schedule", "dark: use"} {
 		if _, ok := got[name]; !ok {

@@ -115,9 +115,7 @@ func TestAccountDarkCutsOneAccountOffAndLosesNothing(t *testing.T) {
 		}
 	}
 	for _, a := range r.Accounts[:2] {
-		if a.Failed != 0 {
-			t.Errorf("%d requests failed on %s", a.Failed, a.Name)
-		}
+		proof.Same(t, a.Failed, 0, "requests failed on", a.Name)
 	}
 	found(t, r, "rate kept, dark")
 }
@@ -176,9 +174,7 @@ func TestDrainAddMovesTheLoadAwayAndBack(t *testing.T) {
 	if use := found(t, r, "use of the added account"); use < 0.5 {
 		t.Errorf("the added account was used as much as %v of before", use)
 	}
-	if n := phaseOf(t, r, "drained").Accounts; n != 1 {
-		t.Errorf("%d accounts while one was drained", n)
-	}
+	proof.Same(t, phaseOf(t, r, "drained").Accounts, 1, "accounts while one was drained")
 }
 
 func TestEachTaskIsDoneOnceInDeliveryModeOnce(t *testing.T) {
@@ -250,9 +246,7 @@ func TestWrongOptionsAreNamedBeforeAnythingIsDone(t *testing.T) {
 		if e, ok := errors.AsType[*OptionError](err); !ok || e.Option != want || r != nil {
 			t.Errorf("%s: got %v, %v", want, r, err)
 		}
-		if n := w.sim.Stats().Count("", ""); n != 0 {
-			t.Errorf("%s: %d requests were made", want, n)
-		}
+		proof.Same(t, w.sim.Stats().Count("", ""), 0, want, "requests were made")
 	}
 	if _, err := Run(t.Context(), newSimulated(1, 1000).World, Options{Scenario: "account-dark"}); err == nil || !strings.Contains(err.Error(), "needs 2 accounts") {
 		t.Errorf("got %v", err)
@@ -276,15 +270,11 @@ func TestProcessorsThatShareQueuesAreNamedAsTrouble(t *testing.T) {
 	} {
 		m, err := newTest(w.World, tt.o)
 		must(t, err)
-		if len(m.trouble) != tt.trouble {
-			t.Errorf("%+v: trouble %q", tt.o, m.trouble)
-		}
+		proof.Same(t, len(m.trouble), tt.trouble, tt.o, "trouble", m.trouble)
 	}
 }
 
 func TestEveryScenarioHasATest(t *testing.T) {
 	tested := []string{"saturate", "ramp", "soak", "burst", "hot-key", "account-dark", "rolling-restart", "scale-out", "drain-add"}
-	if got := Names(); !slices.Equal(got, tested) {
-		t.Errorf("scenarios are %q, and tested are %q", got, tested)
-	}
+	proof.Alike(t, Names(), tested, "scenarios are …, and tested")
 }

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 // times are all due times of loads with a schedule.
@@ -52,8 +54,6 @@ func TestATaskThatALoadHasBegunIsNotDueAgainInTheNext(t *testing.T) {
 		t.Fatalf("due at %v", got)
 	}
 	for i := range want {
-		if got[i] != want[i]*time.Millisecond {
-			t.Errorf("task %d is due at %v, want %v", i, got[i], want[i]*time.Millisecond)
-		}
+		proof.Same(t, got[i], want[i]*time.Millisecond, "task", i, "due at")
 	}
 }

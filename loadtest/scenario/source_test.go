@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 // reading makes a source of loads that has begun, and its reader.
@@ -41,9 +43,7 @@ func TestLatencyFromScheduleCountsTheTimeInWhichNobodyTookTheTask(t *testing.T) 
 			s.record.begins(rec.Body)
 			time.Sleep(time.Second)
 		}
-		if _, err := r.Next(t.Context()); !errors.Is(err, io.EOF) {
-			t.Errorf("got %v after the end", err)
-		}
+		proof.Is(t, proof.ErrOf(r.Next(t.Context())), io.EOF, "got … after the end")
 		if s.unsent != 90 || s.record.sent.Load() != 10 {
 			t.Errorf("%d were not sent, and %d were", s.unsent, s.record.sent.Load())
 		}
@@ -70,9 +70,7 @@ func TestAsManyAsAreTakenKeepsToItsWindow(t *testing.T) {
 			}
 			must(t, err)
 			got, _ := readTask(rec.Body, "0123abcd")
-			if got.at != noSchedule {
-				t.Errorf("task %d is said to be due at %v", got.n, got.at)
-			}
+			proof.Same(t, got.at, noSchedule, "task", got.n, "said to be due at")
 			at = append(at, got.sent)
 			bodies = append(bodies, append([]byte(nil), rec.Body...))
 			switch len(at) {
@@ -88,8 +86,6 @@ func TestAsManyAsAreTakenKeepsToItsWindow(t *testing.T) {
 		if len(at) != 7 || at[2] != 0 || at[3] != 500*time.Millisecond || at[4] != 2*time.Second || at[6] != 2*time.Second {
 			t.Errorf("sent at %v", at)
 		}
-		if s.unsent != 0 {
-			t.Errorf("%d are said not to be sent, where there is no schedule", s.unsent)
-		}
+		proof.Same(t, s.unsent, 0, "said not to be sent, where there is no schedule")
 	})
 }

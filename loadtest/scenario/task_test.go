@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 func TestATaskReadsAsItWasWritten(t *testing.T) {
@@ -81,20 +83,14 @@ func TestTheScheduleIsEvenWhateverHappens(t *testing.T) {
 	if want := []time.Duration{0, 250 * ms, 500 * ms, 750 * ms, 3000 * ms, 3000 * ms, 3000 * ms, 3500 * ms, 5000 * ms}; !slices.Equal(at, want) {
 		t.Errorf("due at %v, want %v", at, want)
 	}
-	if taken != 3 {
-		t.Errorf("%d were taken in a second at one in 400 ms", taken)
-	}
+	proof.Same(t, taken, 3, "taken in a second at one in 400 ms")
 	s = schedule{loads: []load{{until: time.Second, rate: 4}, {until: 2 * time.Second, rate: asTaken}, {until: 3 * time.Second, rate: 2}}}
 	s.next(0)
-	if n := s.rest(); n != 5 {
-		t.Errorf("%d are left, want 5", n)
-	}
+	proof.Same(t, s.rest(), 5, "left")
 }
 
 func TestAmountsAreRoundAndEndWithAll(t *testing.T) {
 	for n, want := range map[int][]int{1: {1}, 2: {1, 2}, 3: {1, 2, 3}, 10: {1, 2, 5, 10}, 64: {1, 2, 5, 10, 20, 50, 64}, 100: {1, 2, 5, 10, 20, 50, 100}} {
-		if got := amounts(n); !slices.Equal(got, want) {
-			t.Errorf("%d: %v", n, got)
-		}
+		proof.Alike(t, amounts(n), want, n)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/loadtest/report"
 	"github.com/queuepump/queuepump/pump"
@@ -80,9 +81,7 @@ func judge(t *testing.T, r *report.Result) {
 	t.Helper()
 	var text strings.Builder
 	must(t, r.Write(&text))
-	if _, err := report.Read(strings.NewReader(text.String())); err != nil {
-		t.Errorf("the result %v", err)
-	}
+	proof.Is(t, proof.ErrOf(report.Read(strings.NewReader(text.String()))), nil, "the result")
 	var handled, lists float64
 	for i, p := range r.Phases {
 		if i > 0 && p.From != r.Phases[i-1].To || p.To <= p.From {

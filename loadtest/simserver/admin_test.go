@@ -27,9 +27,7 @@ func call(t *testing.T, h http.Handler, method, path, body string, status int, h
 	h.ServeHTTP(w, r)
 	proof.Same(t, w.Code, status, method, path, clipped(body), w.Body)
 	var v map[string]any
-	if err := json.Unmarshal(w.Body.Bytes(), &v); err != nil {
-		t.Errorf("%s %s: %v: %q", method, path, err, w.Body)
-	}
+	proof.Is(t, json.Unmarshal(w.Body.Bytes(), &v), nil, method, path, w.Body)
 	proof.Same(t, w.Header().Get("Content-Type"), "application/json", method, path, "Content-Type")
 	return v
 }
@@ -45,18 +43,14 @@ func compact(t *testing.T, v any) string {
 func TestFaultsAreReadAndReplaced(t *testing.T) {
 	s := newSimulator(t)
 	h := s.AdminHandler()
-	if got := compact(t, call(t, h, "GET", "/faults", "", 200)); got != `{"faults":[]}` {
-		t.Errorf("at first: %s", got)
-	}
+	proof.Same(t, compact(t, call(t, h, "GET", "/faults", "", 200)), `{"faults":[]}`, "at first")
 	const faults = `{"faults":[` +
 		`{"account":"one","fault":"lost-answer","op":["PutMessage"],"rate":0.01},` +
 		`{"account":"two","fault":"dark","for":"20s","from":"30s"}]}`
 	proof.Same(t, compact(t, call(t, h, "PUT", "/faults", faults, 200)), faults, "after PUT")
 	// What GET gives, PUT takes.
 	got := compact(t, call(t, h, "GET", "/faults", "", 200))
-	if again := compact(t, call(t, h, "PUT", "/faults", got, 200)); again != faults {
-		t.Errorf("put again: %s", again)
-	}
+	proof.Same(t, compact(t, call(t, h, "PUT", "/faults", got, 200)), faults, "put again")
 	if in := s.Faults(); !strings.Contains(in, "answer-lost account=one operations=PutMessage probability=0.01") {
 		t.Errorf("in force: %s", in)
 	}
@@ -104,9 +98,8 @@ func TestWhatCannotBeIsRefusedAndChangesNothing(t *testing.T) {
 	if message, _ := v["error"].(string); !strings.Contains(message, "PUT /faults") {
 		t.Errorf("an unknown endpoint: %q", message)
 	}
-	if after := compact(t, []any{s.CurrentFaults(), s.CurrentLimits(), s.CurrentLatency()}); after != before {
-		t.Errorf("before %s\nafter %s", before, after)
-	}
+	proof.Same(t, compact(t, []any{s.CurrentFaults(), s.CurrentLimits(), s.CurrentLatency()}), before,
+		"before … after")
 }
 
 func TestLimitsAndLatencyChangeByTheEndpoint(t *testing.T) {
@@ -128,9 +121,7 @@ func TestLimitsAndLatencyChangeByTheEndpoint(t *testing.T) {
 	if got != `{"queue":"5ms","spread":"0s","table":"2s"}` || s.CurrentLatency().Table != 2*time.Second {
 		t.Errorf("latency: %s", got)
 	}
-	if again := compact(t, call(t, h, "GET", "/latency", "", 200)); again != got {
-		t.Errorf("latency again: %s", again)
-	}
+	proof.Same(t, compact(t, call(t, h, "GET", "/latency", "", 200)), got, "latency again")
 }
 
 func TestAResetEmptiesOneAccountOrAll(t *testing.T) {
@@ -143,9 +134,8 @@ func TestAResetEmptiesOneAccountOrAll(t *testing.T) {
 	if answered(one) || !answered(two) {
 		t.Error("another account than one was emptied")
 	}
-	if got := compact(t, call(t, h, "POST", "/reset", ``, 200)); got != `{"emptied":["one","two"]}` {
-		t.Errorf("all: %s", got)
-	}
+	proof.Same(t, compact(t, call(t, h, "POST", "/reset", ``, 200)), `{"emptied":["one","two"]}`,
+		"all")
 	if answered(two) {
 		t.Error("the second account was not emptied")
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 )
 
@@ -44,12 +45,8 @@ func TestAFaultIsReadAsPeopleTypeIt(t *testing.T) {
 		if err == nil {
 			err = f.check([]string{"one", "two"})
 		}
-		if err != nil {
-			t.Errorf("%s: %v", text, err)
-		}
-		if diff := cmp.Diff(want, f); diff != "" {
-			t.Errorf("%s: %s", text, diff)
-		}
+		proof.Is(t, err, nil, text)
+		proof.Same(t, cmp.Diff(want, f), "", text)
 		if again, err := ParseFault(f.String()); err != nil || !cmp.Equal(f, again) {
 			t.Errorf("%s: as text %q: %v", text, f, err)
 		}
@@ -156,9 +153,7 @@ func TestEveryKindCanBeInForce(t *testing.T) {
 			continue
 		}
 		s.Close()
-		if left := s.Faults(); left != "" {
-			t.Errorf("%s: after Close %q is in force", k.name, left)
-		}
+		proof.Same(t, s.Faults(), "", k.name, "after Close … is in force")
 	}
 }
 
@@ -188,9 +183,7 @@ func TestOperationsAreThoseOfTheSimulator(t *testing.T) {
 	}
 	slices.Sort(named)
 	known := slices.Sorted(slices.Values(slices.Concat(operations["queue"], operations["table"], operations["blob"])))
-	if diff := cmp.Diff(slices.Compact(named), known); diff != "" {
-		t.Error(diff)
-	}
+	proof.Same(t, cmp.Diff(slices.Compact(named), known), "")
 }
 
 func TestAScheduleSaysWhenAFaultIsInForce(t *testing.T) {
@@ -245,9 +238,7 @@ func TestLimitsAreReadAsPeopleTypeThem(t *testing.T) {
 		"publishd": "published", "queues=1": "queueAccount", "queue=": "positive", "queue=-1": "queue",
 		"queue=1,queue=2": "twice", "queue=1e-9": "0.001", "queue=1e300": "queue", "": "none",
 	} {
-		if _, err := ParseLimits(text); err == nil || !strings.Contains(err.Error(), says) {
-			t.Errorf("%q: %v, want something of %q", text, err, says)
-		}
+		proof.Says(t, proof.ErrOf(ParseLimits(text)), says, text, "something")
 	}
 	for _, file := range []string{"limits.json", "./a=b.json", "/tmp/x=1", `C:\a=b`} {
 		if IsLimits(file) {

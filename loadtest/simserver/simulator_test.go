@@ -113,9 +113,7 @@ func TestFaultsOfOneAccountThatOverlapAddUp(t *testing.T) {
 		} {
 			time.Sleep(time.Until(began.Add(c.after)))
 			proof.Same(t, works(one), c.one, c.after, "after account one works")
-			if got := works(two); got != c.two {
-				t.Errorf("after %v account two works: %v", c.after, got)
-			}
+			proof.Same(t, works(two), c.two, "after", c.after, "account two works")
 		}
 	})
 }

@@ -98,9 +98,7 @@ func TestARemovalThatWaitsGoesOnWhenTheAccountIsEmptyAndTellsWhatItWaitsFor(t *t
 		wg.Go(func() {
 			time.Sleep(90 * time.Second)
 			w.Sim.Inject(azsim.Rule{Account: "accounta", Service: "table", Fault: azsim.AnswerLost, Operations: []string{"MergeEntity"}, First: 1})
-			if err := w.Queue("accountc", "town-00").Clear(ctx); err != nil {
-				t.Error(err)
-			}
+			proof.Is(t, w.Queue("accountc", "town-00").Clear(ctx), nil)
 		})
 		var seen []accounts.Progress
 		c, err := accounts.Remove(ctx, cfg, "accountc", accounts.RemoveOptions{Wait: true, Progress: func(p accounts.Progress) { seen = append(seen, p) }})
@@ -296,9 +294,7 @@ func TestAnAccountIsNotRemovedWhenATaskIsQuarantinedWhileItIsCounted(t *testing.
 		time.Sleep(queues.RemoveAfter)
 		quarantine := sync.OnceFunc(func() {
 			w.PutText("accountb", "town-poison", []byte("a task"))
-			if err := w.Queue("accountb", "town-01").Clear(ctx); err != nil {
-				t.Error(err)
-			}
+			proof.Is(t, w.Queue("accountb", "town-01").Clear(ctx), nil)
 		})
 		cfg := w.Operator()
 		cfg.Accounts[1].Storage = betweenCounts{cfg.Accounts[1].Storage, "town-poison", quarantine}

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
 )
 
@@ -27,9 +28,7 @@ func TestTheTextOfALossNamesWhatIsNotPutAgain(t *testing.T) {
   run 02000000000000000000000000000000 (open): what it has sent and is not done; not put again: a Sender's tasks are in no source
   run 03000000000000000000000000000000 (closed): at most 0 tasks, and of 2 in quarantine those in it, which nothing puts again; not put again: it is closed
 `
-	if got := strings.Join(l.Text(now), "\n") + "\n"; got != want {
-		t.Errorf("got\n%swant\n%s", got, want)
-	}
+	proof.Same(t, strings.Join(l.Text(now), "\n")+"\n", want, "got …want")
 	once := &Copies{Messages: 3, Delivery: pump.Once}
 	if got := once.Text(); !strings.HasPrefix(got, "3 messages of before lie in it, and 0 in quarantine; what is done is recognised") {
 		t.Error(got)

@@ -56,9 +56,7 @@ func TestOfTenThatRaceForAKeyOneIsGrantedAnInterval(t *testing.T) {
 		}
 		wg.Wait()
 		for round, n := range granted {
-			if n != 1 {
-				t.Errorf("interval %d: %d were granted", round, n)
-			}
+			proof.Same(t, n, 1, "interval", round, "granted")
 		}
 	})
 }
@@ -236,8 +234,7 @@ func TestAFewRequestsAKey(t *testing.T) {
 		}
 		// A read and two writes, and a read of the second claim; a clock of two
 		// requests in each partition, which is good for ten minutes.
-		if n := len(client.Sent()); n != 4*1000+2*workload.ClaimParts {
-			t.Errorf("%d requests for 1,000 keys that were claimed twice", n)
-		}
+		proof.Same(t, len(client.Sent()), 4*1000+2*workload.ClaimParts,
+			"requests for 1,000 keys that were claimed twice")
 	})
 }

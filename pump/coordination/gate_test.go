@@ -74,9 +74,7 @@ func waiting(t *testing.T, server *testkit.Server, n int, looks []chan struct{})
 		name := fmt.Sprintf("p%03d", i)
 		g := NewGate(row.Seeded(server.Client(name), testkit.SeededDraw(3, name)), "city", "start")
 		wg.Go(func() {
-			if err := g.Wait(t.Context(), looks[i]); err != nil {
-				t.Error(err)
-			}
+			proof.Is(t, g.Wait(t.Context(), looks[i]), nil)
 			times[i] = time.Now()
 		})
 	}
@@ -177,9 +175,7 @@ func TestHostileHintsMakeFewRequestsAndDoNotHinderARelease(t *testing.T) {
 		})
 		passed := make(chan time.Time)
 		go func() {
-			if err := NewGate(client, "city", "start").Wait(t.Context(), look); err != nil {
-				t.Error(err)
-			}
+			proof.Is(t, NewGate(client, "city", "start").Wait(t.Context(), look), nil)
 			passed <- time.Now()
 		}()
 		time.Sleep(time.Minute)

@@ -74,9 +74,7 @@ func TestManyGoroutinesShareOneReservation(t *testing.T) {
 		for range 100 {
 			wg.Go(func() {
 				id, err := r.Next(t.Context())
-				if err != nil {
-					t.Error(err)
-				}
+				proof.Is(t, err, nil)
 				mu.Lock()
 				defer mu.Unlock()
 				all = append(all, id)
@@ -108,9 +106,7 @@ func TestWhoseContextEndsDoesNotFailTheOthers(t *testing.T) {
 			proof.Is(t, proof.ErrOf(r.Next(impatient)), context.DeadlineExceeded, "a waiting one")
 		})
 		wg.Go(func() {
-			if _, err := r.Next(t.Context()); err != nil {
-				t.Errorf("the patient one: %v", err)
-			}
+			proof.Is(t, proof.ErrOf(r.Next(t.Context())), nil, "the patient one")
 		})
 		wg.Wait()
 	})
@@ -214,9 +210,7 @@ func TestAWriteThatLandsLateGivesNothingTwice(t *testing.T) {
 						time.Sleep(late / 30)
 					}
 					slices.Sort(all)
-					if before := len(all); len(slices.Compact(all)) != before {
-						t.Errorf("given twice: %v", all)
-					}
+					proof.Same(t, len(slices.Compact(all)), len(all), "given twice", all)
 				})
 			})
 		}

@@ -225,9 +225,8 @@ func TestALostElectionRowDoublesNoDueTime(t *testing.T) {
 			w.Sim.DropRows("accounta", row.TableName, partition, func(string) bool { return true })
 			n.begin("last")
 			time.Sleep(20 * time.Second)
-			if n := len(n.cronRuns("")) - made; n != int(pause/(2*time.Minute)) {
-				t.Errorf("%d runs were made after the row was gone and %v passed", n, pause)
-			}
+			proof.Same(t, len(n.cronRuns(""))-made, int(pause/(2*time.Minute)),
+				"runs were made after the row was gone and", pause, "passed")
 		}
 		n.end()
 	})
@@ -256,9 +255,8 @@ func TestMissedDueTimesAreMadeOnceOrNotAtAll(t *testing.T) {
 			if st := n.live["d3"].Of.State(); st.NextDue == nil || !st.NextDue.Equal(s.NextRun) {
 				t.Errorf("missed %q: next %v", missed, st.NextDue)
 			}
-			if left := w.Logged("a due time is left out") > 0; left != (missed == "skip") {
-				t.Errorf("missed %q: that one was left out is said: %v", missed, left)
-			}
+			proof.Same(t, w.Logged("a due time is left out") > 0, (missed == "skip"),
+				"missed", missed, "that one was left out is said")
 			n.end()
 		})
 	}

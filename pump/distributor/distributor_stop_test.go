@@ -106,9 +106,7 @@ func TestALeaderToldToStopInsideATreeHandsOverTheRest(t *testing.T) {
 					want[fmt.Sprintf("%s/%d/%d", r.Run, segment, counts[segment])] = []string{row}
 					counts[segment]++
 				}
-				if diff := cmp.Diff(want, w.Collect()); diff != "" {
-					t.Errorf("(-want +got):\n%s", diff)
-				}
+				proof.Same(t, cmp.Diff(want, w.Collect()), "", "-want +got)")
 			})
 		})
 	}
@@ -135,9 +133,7 @@ func TestBadLines(t *testing.T) {
 				t.Errorf("%+v, %v", summary, err)
 			}
 			w.Collect().Expect(t, w.Segments(), summary.Run, s, 1000, 997)
-			if n := w.Logged("list:501"); n != 1 {
-				t.Errorf("a skipped line is logged %d times", n)
-			}
+			proof.Same(t, w.Logged("list:501"), 1, "a skipped line is logged … times")
 		})
 	})
 	t.Run("quarantine keeps the line with its cause", func(t *testing.T) {

@@ -45,14 +45,10 @@ func TestOfManyDistributorsOneRunsEachDistribution(t *testing.T) {
 		time.Sleep(4*time.Minute + 30*time.Second)
 		for _, d := range all {
 			d.Stop()
-			if err := d.Wait(); err != nil {
-				t.Errorf("a distributor that is stopped while idle: %v", err)
-			}
+			proof.Is(t, d.Wait(), nil, "a distributor that is stopped while idle")
 		}
 		runs := e.all()
-		if len(runs) != 5 {
-			t.Errorf("%d distributions in 4.5 minutes, want 5: %+v", len(runs), runs)
-		}
+		proof.Same(t, len(runs), 5, "distributions in 4.5 minutes", runs)
 		got := w.Collect()
 		for i, r := range runs {
 			got.Expect(t, w.Segments(), r.Run, s, 500, 500)
@@ -345,9 +341,7 @@ func TestARunWithoutACheckpointStartsFromTheBeginning(t *testing.T) {
 		proof.Same(t, len(got), 5000, "identities for 5000 tasks")
 		for id, bodies := range got {
 			for _, b := range bodies {
-				if b != bodies[0] {
-					t.Errorf("identity %s has %q and %q", id, bodies[0], b)
-				}
+				proof.Same(t, b, bodies[0], "identity", id, "has … and")
 			}
 		}
 		one.Stop()

@@ -264,9 +264,7 @@ func TestQueuesThatWereLateAreMadeWithoutAPut(t *testing.T) {
 		dark.Remove()
 		time.Sleep(time.Minute)
 		for _, name := range []string{"work-01", "work-poison"} {
-			if _, err := w.Queue("accountb", name).Count(t.Context()); err != nil {
-				t.Errorf("%s: %v", name, err)
-			}
+			proof.Is(t, proof.ErrOf(w.Queue("accountb", name).Count(t.Context())), nil, name)
 		}
 		s.Stop()
 		proof.Must(t, s.Wait())
@@ -288,9 +286,8 @@ func TestADrainMakesTheQueuesThatGetSegments(t *testing.T) {
 		if _, err := missing.Count(t.Context()); storage.Is(err, storage.Missing) {
 			t.Error("the queue was not made")
 		}
-		if w.Logged("it is not known whether every queue of an account is there") != 1 {
-			t.Error("it is not said which account is in doubt")
-		}
+		proof.Same(t, w.Logged("it is not known whether every queue of an account is there"), 1,
+			"it is not said which account is in doubt")
 	})
 }
 

@@ -139,9 +139,8 @@ func TestTheNameOfARetiredRunSendsAgainAnHourLater(t *testing.T) {
 			ctx, stop := context.WithTimeout(t.Context(), 3*time.Second)
 			first, _ := testworld.Made(w, distributor.New, "d1", s, nightly).Run(ctx)
 			stop()
-			if said := w.Logged("the end of the distribution could not be written") > 0; said != dies {
-				t.Errorf("the end was not said: %v", said)
-			}
+			proof.Same(t, w.Logged("the end of the distribution could not be written") > 0, dies,
+				"the end was not said")
 			if again, puts, err := given(w, "d2", s); err != nil || puts > 0 || again.Again == "" {
 				t.Fatalf("given again after the seal: %d puts, %+v, %v", puts, again, err)
 			}

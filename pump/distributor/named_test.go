@@ -40,9 +40,7 @@ func crashing(
 		summary, err := testworld.Made(w, distributor.New, who, s, o).Run(ctx)
 		stop()
 		if err == nil || times > most {
-			if err != nil {
-				t.Errorf("the last of %d times: %v", times, err)
-			}
+			proof.Is(t, err, nil, "the last", times, "times")
 			return summary, times
 		}
 	}

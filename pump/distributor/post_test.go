@@ -52,9 +52,7 @@ func onceEach(t *testing.T, h *testworld.Seen, want int) {
 	t.Helper()
 	got := bodies(h)
 	for body, n := range got {
-		if n != 1 {
-			t.Errorf("%s was handled %d times", body, n)
-		}
+		proof.Same(t, n, 1, body, "handled … times")
 	}
 	proof.Same(t, len(got), want, "tasks were handled")
 }
@@ -96,9 +94,7 @@ func TestPostsOfOneMomentShareAMessage(t *testing.T) {
 				time.Sleep(5 * time.Millisecond)
 			}
 			all.Wait()
-			if n := w.Requests("PutMessage") - before; n != 1 {
-				t.Errorf("keyed %v: two posts took %d puts", keyed, n)
-			}
+			proof.Same(t, w.Requests("PutMessage")-before, 1, "keyed", keyed, "two posts took … puts")
 			closed(t, s)
 		})
 	}

@@ -79,9 +79,8 @@ func TestARunThatIsOpenAgainIsSealedAndClosedAgain(t *testing.T) {
 		if run := w.RunRow(id); run.State != workload.RunClosed || run.Tasks != 3000 {
 			t.Errorf("%+v", run)
 		}
-		if w.Logged("the row of the run had come back as it was before the run's end") != 1 {
-			t.Error("it is not said once")
-		}
+		proof.Same(t, w.Logged("the row of the run had come back as it was before the run's end"), 1,
+			"it is not said once")
 		proof.Same(t, h.Deliveries(), 3000, "tasks were handled")
 		d.Stop()
 		<-d.Done
@@ -114,9 +113,7 @@ func TestASenderThatStoodStillAcknowledgesNothingIntoARunThatIsOver(t *testing.T
 				beats.Remove()
 				sent := 1
 				err := s.Send(t.Context(), newTask("after"))
-				if (err != nil) != c.over {
-					t.Errorf("the first send: %v", err)
-				}
+				proof.Same(t, (err != nil), c.over, "the first send", err)
 				if err == nil {
 					sent++
 				} else if err = s.Send(t.Context(), newTask("again")); err != nil {

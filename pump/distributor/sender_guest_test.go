@@ -56,9 +56,7 @@ func TestASenderIsAMemberOnlyWhileItSendsMuch(t *testing.T) {
 		proof.Must(t, proof.ErrOf(s.Close(t.Context())))
 		time.Sleep(time.Minute)
 		p.End()
-		if n := h.Deliveries(); n != sent {
-			t.Errorf("%d of %d tasks were handled", n, sent)
-		}
+		proof.Same(t, h.Deliveries(), sent, "tasks were handled")
 	})
 }
 
@@ -116,9 +114,7 @@ func TestAnAccountThatASenderDoesNotHaveIsRefused(t *testing.T) {
 			t.Errorf("%+v, %v", status.Runs, err)
 		}
 		proof.Must(t, proof.ErrOf(s.Close(ctx)))
-		if _, err := accounts.Add(ctx, w.Operator(), "accountc"); err != nil {
-			t.Errorf("after its end: %v", err)
-		}
+		proof.Is(t, proof.ErrOf(accounts.Add(ctx, w.Operator(), "accountc")), nil, "after its end")
 	})
 }
 

@@ -229,12 +229,8 @@ func TestAFirstSendInADarkMinuteWaitsAndTheSenderLives(t *testing.T) {
 		time.Sleep(3 * time.Minute)
 		proof.Is(t, sendsWithin(w, s, time.Second, "again"), context.DeadlineExceeded)
 		dark.Remove()
-		if err := <-patient; err != nil {
-			t.Errorf("who waited: %v", err)
-		}
-		if err := sendsWithin(w, s, time.Minute, "after"); err != nil {
-			t.Errorf("afterwards: %v", err)
-		}
+		proof.Is(t, <-patient, nil, "who waited")
+		proof.Is(t, sendsWithin(w, s, time.Minute, "after"), nil, "afterwards")
 		summary, err := s.Close(t.Context())
 		if got := w.Collect(); err != nil || summary.Tasks != 2 || len(got) != 2 {
 			t.Errorf("%d tasks in the queues, %+v, %v", len(got), summary, err)
@@ -385,9 +381,7 @@ func TestAnIdleSenderSealsItsRunAndLosesNothing(t *testing.T) {
 			t.Errorf("%d runs of %d sends", n, len(offsets)+1)
 		}
 		for _, r := range all[:len(all)-1] {
-			if r.State != workload.RunClosed {
-				t.Errorf("a run is %s: %s", r.State, r.Note)
-			}
+			proof.Same(t, r.State, workload.RunClosed, "a run", r.Note)
 		}
 	})
 }

@@ -133,9 +133,7 @@ func TestADistributorJoinsWheneverItsControlIsBack(t *testing.T) {
 				time.Sleep(time.Minute)
 				v, err := cluster.LoadView(t.Context(), w.Table(), "work")
 				proof.Must(t, err)
-				if len(v.Members) != 1 {
-					t.Errorf("the members are %v, want the distributor", v.Members)
-				}
+				proof.Same(t, len(v.Members), 1, "the members", v.Members, "the distributor")
 				d.Stop()
 				proof.Must(t, d.Wait())
 			})

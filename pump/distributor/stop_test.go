@@ -68,9 +68,8 @@ func TestAQueueThatAnswersNothingIsNotWaitedForAsLong(t *testing.T) {
 		w.Sim.Hang("accounta", false)
 		takes()
 		w.Sim.Hang("accounta", true)
-		if d := takes(); d != waits.RequestTimeout {
-			t.Errorf("given up after %v, though the one before was answered", d)
-		}
+		proof.Same(t, takes(), waits.RequestTimeout,
+			"given up after …, though the one before was answered")
 	})
 }
 

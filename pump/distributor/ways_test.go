@@ -57,9 +57,8 @@ func TestAnAccountAddedInMidRunTakesItsShare(t *testing.T) {
 					t.Errorf("%d of %d messages lie in the new account", added, all)
 				}
 				w.Collect().Expect(t, w.Segments(), d.Summary.Run, s, s.N, s.N)
-				if w.Logged("accounts of the configuration are not in use") != 1 {
-					t.Error("the log does not say once that an account is not in use")
-				}
+				proof.Same(t, w.Logged("accounts of the configuration are not in use"), 1,
+					"the log does not say once that an account is not in use")
 			})
 		})
 	}
@@ -106,9 +105,7 @@ func TestPutsStopWhenTheMapIsTooOld(t *testing.T) {
 			t.Errorf("%d messages after 15 s without a map, %d after 31: the map was good for some of that", young, old)
 		}
 		time.Sleep(20 * time.Second)
-		if n := w.Left(); n != old {
-			t.Errorf("%d messages 51 s after the last look, %d after 31", n, old)
-		}
+		proof.Same(t, w.Left(), old, "messages 51 s after the last look, … after 31")
 		if w.Logged("nothing is put until it can be") == 0 {
 			t.Error("no alarm")
 		}
@@ -143,9 +140,7 @@ func TestAnAccountThatOnlyTheMapKnowsIsGoneRound(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		proof.Same(t, w.Logged("has no credentials for"), 1, "no alarm")
 		close(more)
-		if err := d.Wait(); err != nil {
-			t.Errorf("got %v", err)
-		}
+		proof.Is(t, d.Wait(), nil)
 		proof.Same(t, len(w.Collect()), 400, "tasks were put")
 	})
 }
@@ -333,9 +328,7 @@ func TestSpilledTasksAreHandledWhileTheirHomeIsDark(t *testing.T) {
 		p.End()
 		mu.Lock()
 		defer mu.Unlock()
-		if len(handled) != s.N {
-			t.Errorf("%d of %d tasks were handled", len(handled), s.N)
-		}
+		proof.Same(t, len(handled), s.N, "tasks were handled")
 		if helped < 500 { // half of 100 a second for 20 s
 			t.Errorf("%d tasks were handled while their home was dark", helped)
 		}

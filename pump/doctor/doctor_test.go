@@ -183,9 +183,7 @@ func TestTheDoctorTakesTenSecondsAtMost(t *testing.T) {
 				inClinic(t, workload.Spec{}, 4, 1, func(t *testing.T, c *clinic) {
 					darken(c)
 					r := c.check()
-					if got := found(r); !slices.Equal(got, []string{"error account " + account}) {
-						t.Errorf("%q\n%+v", got, r.Findings)
-					}
+					proof.Alike(t, found(r), []string{"error account " + account}, r.Findings)
 				})
 			})
 		}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/member"
@@ -59,9 +60,7 @@ func TestAProcessorThatAloneCannotReadAnAccountOwnsNothingThere(t *testing.T) {
 					t.Helper()
 					tasks += w.PutHome(w.EverySegment(), 1)
 					time.Sleep(leases)
-					if n := hs.Tasks(); n != tasks {
-						t.Errorf("%d of %d tasks were handled within %v", n, tasks, leases)
-					}
+					proof.Same(t, hs.Tasks(), tasks, "tasks were handled within", leases)
 				}
 				round()
 				rule := w.Fault(azsim.Rule{
@@ -119,9 +118,7 @@ func TestAnAccountThatNoProcessorCanReadMovesNoSegment(t *testing.T) {
 		epochs := w.View().Owners
 		time.Sleep(10 * time.Minute)
 		for s, owner := range w.View().Owners {
-			if owner != epochs[s] {
-				t.Errorf("segment %d moved from %v to %v", s, epochs[s], owner)
-			}
+			proof.Same(t, owner, epochs[s], "segment", s, "moved from … to")
 		}
 		endEach(all)
 	})

@@ -171,9 +171,8 @@ func TestAStopLetsHandlersFinishWithinGraceThoughALeaseIsShorter(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		tasks += w.PutHome(quiet, 1)
 		time.Sleep(12 * time.Second)
-		if n := hs.Tasks(); n != len(quiet) {
-			t.Errorf("%d of %d tasks of segments without work in hand were handled by the other", n, len(quiet))
-		}
+		proof.Same(t, hs.Tasks(), len(quiet),
+			"tasks of segments without work in hand were handled by the other")
 		<-p.Done
 		if s := p.Summary; s.Handled != 2 || s.Released != 0 {
 			t.Errorf("%+v", s)
@@ -243,9 +242,8 @@ func TestP56HandlingGoesOnWhileTheControlPlaneIsDarkForAMinute(t *testing.T) {
 		for s := range uint32(64) {
 			a, _ := before.OwnerOf(s)
 			b, _ := after.OwnerOf(s)
-			if a.Instance != b.Instance {
-				t.Errorf("segment %d went from %s to %s because the control plane was dark", s, a.Instance, b.Instance)
-			}
+			proof.Same(t, a.Instance, b.Instance,
+				"segment", s, "went from … to … because the control plane was dark")
 		}
 		proof.Same(t, strings.Join(p.Of.State().Reasons, "; "), "", "the trouble is still")
 		sp, sq := p.End(), q.End()

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
 )
@@ -22,9 +23,7 @@ func TestAWrappedForeignTextKeepsItsName(t *testing.T) {
 	for size, fits := range map[int]bool{5: true, 60 << 10: true, 63 << 10: true, 65330: false} {
 		d := &message.Delivery{Body: full[:size], Foreign: "work-00/1", Header: codec.Header{Workload: "work", Tasks: codec.MakeNSet(0), Segment: 3}}
 		text, ok := d.Wrap(2)
-		if ok != fits {
-			t.Errorf("%d bytes: %v", size, ok)
-		}
+		proof.Same(t, ok, fits, size, "bytes")
 		if !ok {
 			continue
 		}

@@ -246,9 +246,7 @@ func TestATaskThatIsAlwaysToldNotNowIsQuarantinedInTheEnd(t *testing.T) {
 						t.Errorf("tried again after %v", d)
 					}
 				}
-				if n := w.Logged("such delays are cut"); n != 1 {
-					t.Errorf("that the hint was cut is said %d times", n)
-				}
+				proof.Same(t, w.Logged("such delays are cut"), 1, "that the hint was cut is said … times")
 				if s.Split+s.Retried+s.Failed > 0 || s.NotNow != int64(len(at)) || s.Handled != 19 {
 					t.Errorf("%+v", s)
 				}

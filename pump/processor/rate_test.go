@@ -38,16 +38,13 @@ func TestLatencyIsThatOfAStopwatch(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		lately := p.Of.State().Latency
 		time.Sleep(3 * time.Minute)
-		if s := p.Of.State().Latency; s != (processor.Latency{}) {
-			t.Errorf("after three minutes without a task those of late took %+v", s)
-		}
+		proof.Same(t, p.Of.State().Latency, (processor.Latency{}),
+			"after three minutes without a task those of late took")
 		all := p.End().Latency
 		watch.check(t, 200)
 		want := watch.delays(watch.given)
 		t.Logf("stopwatch: %v; processor: %+v", want, all)
-		if all != lately {
-			t.Errorf("in all %+v, of late %+v", all, lately)
-		}
+		proof.Same(t, all, lately, "in all …, of late")
 		for name, c := range map[string]struct {
 			got  float64
 			want time.Duration

@@ -63,9 +63,7 @@ func TestALimitIsChangedWithoutARestart(t *testing.T) {
 		run := testworld.Start(w.T, p)
 		time.Sleep(time.Minute)
 		target := func() float64 { return p.State().Accounts[0].BudgetTarget }
-		if target() != 20_000 {
-			t.Errorf("at first %v messages a second", target())
-		}
+		proof.Same(t, target(), 20_000, "at first … messages a second")
 		c := w.Config("p", 2)
 		c.Budget.Account = 500
 		wrong := c
@@ -81,9 +79,7 @@ func TestALimitIsChangedWithoutARestart(t *testing.T) {
 			t.Errorf("of a wrong configuration something was taken: %v, %d accounts", target(), len(s.Accounts))
 		}
 		proof.Must(t, p.Reload(c))
-		if target() != 500 {
-			t.Errorf("then %v messages a second", target())
-		}
+		proof.Same(t, target(), 500, "then … messages a second")
 		time.Sleep(time.Minute)
 		proof.Same(t, target(), 500, "and a minute later")
 		run.End()
@@ -165,9 +161,7 @@ func TestHowForeignMessagesAreReadIsNotChangedWithoutARestart(t *testing.T) {
 		}
 		c := w.Config("p", 2)
 		c.Accounts[1].Foreign = []string{"orders"}
-		if err := errors.Join(p.Reload(c), d.Reload(c)); err != nil {
-			t.Errorf("foreign queues that are not read yet: %v", err)
-		}
+		proof.Is(t, errors.Join(p.Reload(c), d.Reload(c)), nil, "foreign queues that are not read yet")
 		distributing.Stop()
 		<-distributing.Done
 		run.End()

@@ -263,9 +263,8 @@ func TestAnAccountThatDrainsIsReadUntilItIsEmptyWhileEverythingRuns(t *testing.T
 			time.Sleep(time.Second)
 		}
 		time.Sleep(2 * time.Minute)
-		if n := w.Count("accountb", "work-00") + w.Count("accountb", "work-01"); n != 0 {
-			t.Errorf("%d messages are left in the draining account", n)
-		}
+		proof.Same(t, w.Count("accountb", "work-00")+w.Count("accountb", "work-01"), 0,
+			"messages are left in the draining account")
 		// A straggler, put by somebody with an old map, is found as well.
 		w.PutText("accountb", "work-01", w.Envelope(5, 1))
 		tasks++
@@ -278,9 +277,8 @@ func TestAnAccountThatDrainsIsReadUntilItIsEmptyWhileEverythingRuns(t *testing.T
 		before := w.Sim.Stats().Count("accountb", "GetMessages")
 		tasks += w.PutHome(w.EverySegment(), 1)
 		time.Sleep(time.Minute)
-		if n := w.Sim.Stats().Count("accountb", "GetMessages") - before; n != 0 {
-			t.Errorf("%d gets of queues that were removed", n)
-		}
+		proof.Same(t, w.Sim.Stats().Count("accountb", "GetMessages")-before, 0,
+			"gets of queues that were removed")
 		p.End()
 		q.End()
 		hs.Check(t)

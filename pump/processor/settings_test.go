@@ -214,8 +214,6 @@ func TestAPriceThatIsSetIsTheOneOfTheMetrics(t *testing.T) {
 		time.Sleep(11 * time.Second)
 		s.End() // which the last call of the hook is before
 		usual := pump.Prices{}.OrPublished().Queue
-		if want := []float64{usual, 0.3, usual}; !slices.Equal(prices, want) {
-			t.Errorf("the prices were %v, want %v", prices, want)
-		}
+		proof.Alike(t, prices, []float64{usual, 0.3, usual}, "the prices")
 	})
 }

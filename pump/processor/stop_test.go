@@ -51,9 +51,7 @@ func TestWindow35AGracefulStopFinishesWhatRunsAndReturnsWhatWasNotStarted(t *tes
 			if h.Times[testworld.Identity(&task)] > 0 {
 				t.Errorf("%s was done before the stop and came again", testworld.Identity(&task))
 			}
-			if task.Attempt != 1 {
-				t.Errorf("a stop was counted as an attempt: %+v", task)
-			}
+			proof.Same(t, task.Attempt, 1, "a stop was counted as an attempt", task)
 		}
 	})
 }

@@ -31,9 +31,7 @@ func TestADurationIsFoundInItsBucket(t *testing.T) {
 		}
 	})
 	for _, d := range []time.Duration{math.MinInt64, -1, 0, 3} {
-		if leases.SpanBucket(d) != leases.SpanBucket(4) {
-			t.Errorf("%d is in bucket %d", d, leases.SpanBucket(d))
-		}
+		proof.Same(t, leases.SpanBucket(d), leases.SpanBucket(4), d, "in bucket")
 	}
 }
 

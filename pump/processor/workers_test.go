@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/processor/internal/leases"
@@ -62,13 +63,9 @@ func TestHandlersThatHangAreCountedAndSaid(t *testing.T) {
 		if s.Ready || s.HandlersOverdue != handlers || !strings.HasPrefix(s.Reasons[0], "its 32 handlers have not returned, the first since ") {
 			t.Errorf("after: ready %v %v, overdue %d", s.Ready, s.Reasons, s.HandlersOverdue)
 		}
-		if n := w.Logged("handlers have not returned"); n != 1 {
-			t.Errorf("it is said %d times", n)
-		}
+		proof.Same(t, w.Logged("handlers have not returned"), 1, "it is said … times")
 		time.Sleep(time.Hour)
-		if n := w.Logged("handlers have not returned"); n != 1 {
-			t.Errorf("it is said %d times in an hour", n)
-		}
+		proof.Same(t, w.Logged("handlers have not returned"), 1, "it is said … times in an hour")
 		began = time.Now()
 		p.End()
 		if took := time.Since(began); took > time.Second+3*hardGrace {

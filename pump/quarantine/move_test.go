@@ -98,9 +98,7 @@ func TestP65ATaskIsRedrivenToItsHomeOfTheMomentOfEachTry(t *testing.T) {
 					var done sync.WaitGroup
 					done.Go(func() {
 						note := func(o quarantine.Outcome) bool {
-							if o.Outcome != outcome {
-								t.Errorf("%s: %s", o.Outcome, o.Problem)
-							}
+							proof.Same(t, o.Outcome, outcome, o.Problem)
 							return true
 						}
 						if err := settleAs(q, outcome)(t.Context(), quarantine.Filter{}, quarantine.Options{}, note); err != nil {
@@ -260,9 +258,7 @@ func (m *moving) play() {
 		t.Errorf("%d of %d tasks were done", len(m.effects), movingTasks)
 	}
 	for id, n := range m.effects {
-		if n != 1 {
-			t.Errorf("%s was done %d times", id, n)
-		}
+		proof.Same(t, n, 1, id, "done … times")
 	}
 }
 

@@ -114,9 +114,7 @@ func TestARedriveThatWasInterruptedIsRecognisedWhenTheRunHasEnded(t *testing.T) 
 		w.expect("after the first redrive", 1, 1)
 		w.again(quarantine.Options{})
 		w.expect("after the second one", 1, 0)
-		if w.redriven != 1 {
-			t.Errorf("kept: %q", w.kept)
-		}
+		proof.Same(t, w.redriven, 1, "kept", w.kept)
 		if begun, err := workload.RedrivesBegun(t.Context(), w.Table(), "work"); err != nil || len(begun) > 0 {
 			t.Errorf("%d redrives are not over, %v", len(begun), err)
 		}

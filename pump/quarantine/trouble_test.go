@@ -152,15 +152,11 @@ func TestAMessageWithAnEmptyTextIsAMessage(t *testing.T) {
 				well.Store(true)
 				before := h.Deliveries()
 				for _, out := range redrive(w, quarantine.Filter{}, quarantine.Options{}) {
-					if out.Outcome != quarantine.Redriven {
-						t.Errorf("%+v", out)
-					}
+					proof.Same(t, out.Outcome, quarantine.Redriven, out)
 				}
 				w.Within(time.Minute, "nothing is left", func() bool { return w.Left() == 0 && w.Count(account, poison) == 0 })
 				time.Sleep(time.Minute)
-				if n := h.Deliveries() - before; n != 2 {
-					t.Errorf("of 2 empty messages that were redriven %d were done", n)
-				}
+				proof.Same(t, h.Deliveries()-before, 2, "of 2 empty messages that were redriven … were done")
 				w.PutText(account, poison, []byte{})
 				time.Sleep(time.Second)
 				if outs := drop(w, quarantine.Filter{}); len(outs) != 1 || outs[0].Outcome != quarantine.Dropped || w.Count(account, poison) != 0 {
@@ -206,9 +202,7 @@ func TestACopyInQuarantineOfATaskThatIsDoneIsRedrivenOnPurposeOnly(t *testing.T)
 				t.Errorf("%v later: %+v", c.after, outs)
 			}
 			time.Sleep(time.Minute)
-			if n := h.Deliveries(); n != c.done {
-				t.Errorf("%v later the task was done %d times, want %d", c.after, n, c.done)
-			}
+			proof.Same(t, h.Deliveries(), c.done, c.after, "later the task was done … times")
 		}
 		p.End()
 	})

@@ -275,9 +275,7 @@ func TestStatesAreThoseOfTheirSegmentsInOrder(t *testing.T) {
 		other := totalsReducer()
 		other.Name = "totals/2"
 		for state, err := range other.States(t.Context(), w.Cfg) {
-			if err == nil || !strings.Contains(err.Error(), `"totals/1"`) {
-				t.Errorf("of another reducer: %v, %v", state, err)
-			}
+			proof.Says(t, err, `"totals/1"`, "of another reducer", state)
 		}
 		proof.Says(t, proof.ErrOf(readCounts(w)), "does not count", "what does not count was read")
 	})

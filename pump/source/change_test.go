@@ -102,9 +102,7 @@ func TestSkippingEndsWithItsContext(t *testing.T) {
 		if done, _ := r.Progress(); done > 40<<20 {
 			t.Errorf("%d bytes were read", done)
 		}
-		if after := string(r.AppendCursor(nil)); after != before {
-			t.Errorf("the position moved from %x to %x", before, after)
-		}
+		proof.Same(t, string(r.AppendCursor(nil)), before, "the position moved from … to")
 		proof.Is(t, proof.ErrOf(r.Next(t.Context())), errLineTooLong, "read on")
 		if _, err := r.Next(t.Context()); err != io.EOF {
 			t.Errorf("behind it: %v", err)

@@ -28,9 +28,7 @@ func TestFilesAreTasksInSortedOrder(t *testing.T) {
 	rows, cursors := readAll(t, s, nil)
 	var got []string
 	for _, r := range rows {
-		if r.Key != r.Body {
-			t.Errorf("key %q, body %q", r.Key, r.Body)
-		}
+		proof.Same(t, r.Key, r.Body, "key …, body")
 		rel, _ := filepath.Rel(dir, r.Key)
 		got = append(got, rel)
 	}

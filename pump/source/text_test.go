@@ -105,9 +105,7 @@ func TestTextSourceCutsRecords(t *testing.T) {
 				s := c.source
 				s.Paths = []string{testkit.Write(t, "in", pack(c.text))}
 				got, _ := readAll(t, &s, nil)
-				if diff := cmp.Diff(c.want, got); diff != "" {
-					t.Errorf("%s (-want +got):\n%s", how, diff)
-				}
+				proof.Same(t, cmp.Diff(c.want, got), "", how, "-want +got)")
 			}
 		})
 	}

@@ -12,9 +12,7 @@ import (
 )
 
 func TestTheHistoryReachesAsFarBackAsItsRows(t *testing.T) {
-	if HistorySpan != sampling.Span {
-		t.Errorf("it says %v, and the rows are for %v", HistorySpan, sampling.Span)
-	}
+	proof.Same(t, HistorySpan, sampling.Span, "it says …, and the rows")
 }
 
 // A field more in the rows is not forgotten here.

@@ -299,9 +299,8 @@ func TestABudgetCountsWhatIsMeasuredOfThoseWhoWork(t *testing.T) {
 		s := w.Status(status.Options{})
 		proof.Same(t, s.Accounts[0].Demand, 30, "demand")
 		for _, i := range s.Instances {
-			if want := map[string]int{"works": 1, "waits": 1}[i.Instance]; len(i.Demand) != want {
-				t.Errorf("%s shows %v", i.Instance, i.Demand)
-			}
+			proof.Same(t, len(i.Demand), map[string]int{"works": 1, "waits": 1}[i.Instance],
+				i.Instance, "shows", i.Demand)
 		}
 	})
 }

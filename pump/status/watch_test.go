@@ -190,9 +190,7 @@ func TestAWatcherKeepsWhatItCannotReadNow(t *testing.T) {
 				cmpopts.IgnoreFields(status.MoneyRequests{}, "Requests"), // of members, whose rows are read
 				cmpopts.EquateApprox(0, 90), // ages
 			}
-			if diff := cmp.Diff(known, s, same); diff != "" {
-				t.Errorf("what cannot be read now:\n%s", diff)
-			}
+			proof.Same(t, cmp.Diff(known, s, same), "", "what cannot be read now")
 			var names []string
 			for _, part := range s.NotRead {
 				names = append(names, part.Part)
@@ -261,9 +259,8 @@ func TestTheStatusSaysWhichQueueHoldsBackTheEndOfARun(t *testing.T) {
 		if !strings.Contains(end.Text, "beyond the last sign of it") || !strings.Contains(end.Text, by) {
 			t.Errorf("while its queue is dark: %s", end.Text)
 		}
-		if n := p.Of.State().RunsUnfinished; n != 1 {
-			t.Errorf("the processor that ends runs says that %d wait for their ends", n)
-		}
+		proof.Same(t, p.Of.State().RunsUnfinished, 1,
+			"the processor that ends runs says that … wait for their ends")
 		dark.Remove()
 		w.Within(time.Minute, "its task is handled", func() bool { return h.Tasks() == 1 })
 		handled := time.Now()
@@ -283,9 +280,7 @@ func TestTheStatusSaysWhichQueueHoldsBackTheEndOfARun(t *testing.T) {
 			t.Errorf("when it is over: %+v", ends)
 		}
 		time.Sleep(time.Minute)
-		if n := p.Of.State().RunsUnfinished; n != 0 {
-			t.Errorf("when it is over the processor says that %d wait", n)
-		}
+		proof.Same(t, p.Of.State().RunsUnfinished, 0, "when it is over the processor says that … wait")
 		p.End()
 	})
 }

@@ -113,9 +113,7 @@ func TestAfterADeletionNothingIsLeftOfAWorkloadAndItsNameIsFree(t *testing.T) {
 		}
 		dry, err := deleted(w, "o1", workloads.Options{DryRun: true})
 		proof.Must(t, err)
-		if now := leftOf(w); !slices.Equal(now, before) {
-			t.Errorf("a dry run changed something: %q became %q", before, now)
-		}
+		proof.Alike(t, leftOf(w), before, "a dry run changed something: … became")
 		if all, quarantined := dry.Messages(); len(dry.Queues) != 9 || quarantined == 0 || all < quarantined || dry.AllRows() != len(before)-9 || dry.Rows["ledger"] == 0 || dry.Rows["claims"] < 40 {
 			t.Errorf("%+v, and there are %d", dry, len(before))
 		}
@@ -156,9 +154,7 @@ func TestWhatIsMadeWhileAWorkloadIsDeletedGoesToo(t *testing.T) {
 		done, err := deleted(w, "o", workloads.Options{Force: true, Progress: func(workloads.Progress) {
 			if !made {
 				made = true
-				if err := w.Queue("accounta", "work-poison").Create(t.Context()); err != nil {
-					t.Error(err)
-				}
+				proof.Is(t, w.Queue("accounta", "work-poison").Create(t.Context()), nil)
 			}
 		}})
 		if left := leftOf(w); err != nil || !made || !done.Deleted || len(left) > 0 {

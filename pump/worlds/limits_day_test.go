@@ -163,9 +163,7 @@ func TestWhatIsStoredOfRunsStopsGrowingAfterTheRetention(t *testing.T) {
 			shard := m.Shards[m.Home(uint32(s))]
 			q := w.Queue(shard.Account, shard.Queue)
 			d.homes = append(d.homes, func(text []byte) {
-				if _, err := q.Put(t.Context(), text, 0); err != nil {
-					t.Error(err)
-				}
+				proof.Is(t, proof.ErrOf(q.Put(t.Context(), text, 0)), nil)
 			})
 		}
 		cfg := w.Config("p", w.Cfg.Accounts[0].Queues)

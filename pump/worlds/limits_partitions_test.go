@@ -127,9 +127,7 @@ func TestAThousandSendersAskNoPartitionForMuch(t *testing.T) {
 					case <-time.After(time.Minute):
 					}
 				}
-				if _, err := s.Close(t.Context()); err != nil {
-					t.Error(err)
-				}
+				proof.Is(t, proof.ErrOf(s.Close(t.Context())), nil)
 			})
 		}
 		watchPartitions(w, "start", time.Minute, 1000)
@@ -177,15 +175,11 @@ func TestManyOpenSendersWithOneKeyFitASegment(t *testing.T) {
 					t.Error(err)
 				}
 				<-stop
-				if _, err := s.Close(t.Context()); err != nil {
-					t.Error(err)
-				}
+				proof.Is(t, proof.ErrOf(s.Close(t.Context())), nil)
 			})
 		}
 		time.Sleep(starts + time.Minute)
-		if got := hs.Tasks(); got != n {
-			t.Errorf("%d of %d tasks are handled a minute after the last was sent", got, n)
-		}
+		proof.Same(t, hs.Tasks(), n, "tasks are handled a minute after the last was sent")
 		if use := p.Of.State().Ledger.Used + q.Of.State().Ledger.Used; use >= 0.5 {
 			t.Errorf("%.2f of what a segment may have is used", use)
 		}

@@ -139,9 +139,7 @@ func TestPostsWithKeysAreDoneOnceUnderKills(t *testing.T) {
 					}
 				}
 				for name, n := range children {
-					if n != 1 {
-						t.Errorf("child %s was handled %d times", name, n)
-					}
+					proof.Same(t, n, 1, "child", name, "handled … times")
 				}
 				proof.Same(t, len(children), 4*10*2*3, "children were handled")
 				runs, err := w.AllRuns().List(t.Context(), 100)

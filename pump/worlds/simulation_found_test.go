@@ -69,9 +69,7 @@ func TestAMissingPoisonQueueIsMadeByWhoNeedsIt(t *testing.T) {
 		must(t, w.Queue("accounta", poison).Drop(t.Context()))
 		w.Put("accounta", "work-00", 3, 2)
 		testworld.Ran(w, processor.New, "p", pump.HandlerFunc(func(context.Context, *pump.Task) error { return pump.Reject(testworld.ErrFlop) }), processor.Options{UntilIdle: 2 * time.Minute})
-		if n := w.Count("accounta", poison); n != 3 {
-			t.Errorf("%d messages in the poison queue, want 3", n)
-		}
+		proof.Same(t, w.Count("accounta", poison), 3, "messages in the poison queue")
 		if n := w.Left(); n > 0 {
 			t.Errorf("%d messages are left", n)
 		}
@@ -90,13 +88,9 @@ func TestAnElectedDistributorWaitsForTheControlAccountAtItsStart(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		dark.Remove()
 		time.Sleep(time.Minute)
-		if n := len(w.Collect()); n != 100 {
-			t.Errorf("%d tasks were distributed, want 100", n)
-		}
+		proof.Same(t, len(w.Collect()), 100, "tasks were distributed")
 		s.Stop()
-		if err := s.Wait(); err != nil {
-			t.Error(err)
-		}
+		proof.Is(t, s.Wait(), nil)
 	})
 }
 
@@ -107,9 +101,7 @@ func TestAnElectedDistributorToldToStopAtItsStartIsNoError(t *testing.T) {
 		s := testworld.Begun(w, distributor.New, "d", &testworld.ListSource{Print: "a", N: 100}, distributor.Options{Every: time.Hour})
 		time.Sleep(90 * time.Second)
 		s.Stop()
-		if err := s.Wait(); err != nil {
-			t.Error(err)
-		}
+		proof.Is(t, s.Wait(), nil)
 	})
 }
 
@@ -149,9 +141,8 @@ func TestADeathDeclaredWhileJoiningIsNotTheEnd(t *testing.T) {
 		cluster.ErrNameTaken:                                                false,
 		&storage.Error{Code: storage.Missing, Service: "AccountIsDisabled"}: true,
 	} {
-		if got := member.MayJoinLater(fmt.Errorf("joining: %w", err), failure.Command); got != later {
-			t.Errorf("%v may be better later: %v", err, got)
-		}
+		proof.Same(t, member.MayJoinLater(fmt.Errorf("joining: %w", err), failure.Command), later,
+			err, "may be better later")
 	}
 }
 

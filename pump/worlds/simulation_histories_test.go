@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/cespare/xxhash/v2"
+
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 var simHistory = flag.String("simulate.histories", "", `"write" testdata/histories.txt, or "compare" worlds with it`)
@@ -52,9 +54,7 @@ func (h *simHistories) compare(t *testing.T) {
 		for seed := range uint64(len(h.made)) {
 			fmt.Fprintln(&b, h.made[seed])
 		}
-		if err := os.WriteFile(historiesFile, b.Bytes(), 0o644); err != nil {
-			t.Error(err)
-		}
+		proof.Is(t, os.WriteFile(historiesFile, b.Bytes(), 0o644), nil)
 		return
 	}
 	text, err := os.ReadFile(historiesFile)

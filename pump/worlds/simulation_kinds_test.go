@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/queues"
@@ -447,9 +448,7 @@ func TestEachKindOfWorldHasItsShareOfTheSeeds(t *testing.T) {
 	for _, k := range simKinds {
 		if k.every == 0 && k.share > 0 {
 			rest -= k.share
-			if have[k.name] != k.share {
-				t.Errorf("%d of %d worlds are of kind %q, want %d", have[k.name], simKindsOf, k.name, k.share)
-			}
+			proof.Same(t, have[k.name], k.share, "of", simKindsOf, "worlds are of kind", k.name)
 		}
 	}
 	for _, name := range []string{

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 )
 
@@ -140,8 +141,6 @@ func TestAMistakeInAFaultPlanIsNamedWithItsLine(t *testing.T) {
 		"1s fault 3s answer PutMessage loud=1": `no such property "loud"`,
 	} {
 		_, err := parseSimPlan(text)
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: %v, want %s", text, err, want)
-		}
+		proof.Says(t, err, want, text)
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 // resumeSim gives the sum of earlier plays, from the file of -simulate.state, and a function that
@@ -31,9 +33,7 @@ func resumeSim(t *testing.T) (sum *simSum, keep func()) {
 		t.Fatalf("%s: %v (remove it to begin anew)", name, err)
 	}
 	return sum, func() {
-		if err := sum.store(name); err != nil {
-			t.Errorf("what was played could not be stored: %v", err)
-		}
+		proof.Is(t, sum.store(name), nil, "what was played could not be stored")
 	}
 }
 
@@ -84,9 +84,7 @@ func TestAPlayOfSimulatedWorldsThatWasInterruptedGoesOn(t *testing.T) {
 	for _, k := range all.Kinds {
 		worlds += k.Worlds
 	}
-	if worlds != 3 {
-		t.Errorf("%d worlds are of a kind, want 3", worlds)
-	}
+	proof.Same(t, worlds, 3, "worlds are of a kind")
 	*simKindOnly = "another"
 	defer func() { *simKindOnly = "" }()
 	if other, _ := resumeSim(t); other.Worlds != 0 {

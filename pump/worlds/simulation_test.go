@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 )
 
@@ -47,9 +48,7 @@ func TestSimulationNothingIsLostWhateverGoesWrong(t *testing.T) {
 			histories.compare(t)
 		}
 		if *simReport != "" {
-			if err := os.WriteFile(*simReport, sum.report(*simFrom), 0o644); err != nil {
-				t.Error(err)
-			}
+			proof.Is(t, os.WriteFile(*simReport, sum.report(*simFrom), 0o644), nil)
 		}
 	})
 	for seed := *simFrom; seed < *simFrom+uint64(seeds); seed++ {

@@ -27,9 +27,7 @@ func TestWindow3AGetThatIsLostIsMadeAgain(t *testing.T) {
 		h := &testworld.Seen{}
 		testworld.Ran(w, processor.New, "p", h, processor.Options{UntilIdle: 2 * time.Minute})
 		h.Expect(t, tasks, tasks)
-		if lost.Hits() != 10 {
-			t.Errorf("%v", lost)
-		}
+		proof.Same(t, lost.Hits(), 10, lost)
 	})
 }
 
@@ -51,9 +49,7 @@ func TestWindow4AnAnswerToAGetThatIsLostOrCutIsNotEmptiness(t *testing.T) {
 				for _, task := range h.Order {
 					proof.Same(t, task.Attempt, 1, "a delivery that no processor saw was counted as an attempt")
 				}
-				if s.Failed+s.Quarantined+s.Retried != 0 {
-					t.Errorf("%+v", s)
-				}
+				proof.Same(t, s.Failed+s.Quarantined+s.Retried, 0, s)
 			})
 		})
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
@@ -34,9 +35,7 @@ func TestRepairPutsWhatIsMissingUnderItsIdentityAndNothingElse(t *testing.T) {
 			t.Fatalf("%+v, %v", sum, err)
 		}
 		got := w.Collect()
-		if len(got) != missing {
-			t.Errorf("%d tasks were put, %d were missing", len(got), missing)
-		}
+		proof.Same(t, len(got), missing, "tasks were put, … were missing")
 		windowHit(t, len(got))
 		for id, bodies := range got {
 			if len(bodies) != 1 || bodies[0] != want[id][0] {

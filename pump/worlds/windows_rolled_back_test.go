@@ -40,9 +40,8 @@ func TestTheRowsOfARunThatAreGoneAreMadeAgainLoudly(t *testing.T) {
 				quarantined++
 			}
 		}
-		if w.Logged("the row of the run was gone, and is made again") != 1 {
-			t.Error("it is not said once that the row was gone")
-		}
+		proof.Same(t, w.Logged("the row of the run was gone, and is made again"), 1,
+			"it is not said once that the row was gone")
 		if n := h.Deliveries(); n != 6000 && quarantined == 0 || n > 6000 {
 			t.Errorf("%d tasks were handled, %d messages are in quarantine", n, quarantined)
 		}

@@ -118,9 +118,7 @@ func TestEveryLinkInThePackageLeadsToAFileOfIt(t *testing.T) {
 		t.Errorf("%d links, and these lead nowhere: %q", links, dead)
 	}
 	for _, name := range []string{"README.md", "docs/service.md", "docs/reports/licences.md", "docs/page.png", "docs/azsim.md"} {
-		if _, err := os.Stat(filepath.Join(to, docFolder, name)); err != nil {
-			t.Error(err)
-		}
+		proof.Is(t, proof.ErrOf(os.Stat(filepath.Join(to, docFolder, name))), nil)
 	}
 	packed := map[string]string{"docs/page.md": "docs/page.md", "x/y/z.md": "docs/z.md", "README.md": "README.md"}
 	const from = "[a](page.md#b) [b](../pump/x.go#L1) [c](https://x.y) [d](#e) [z](../x/y/z.md) [r](../README.md)\n[f]: ../LICENSE\n"
@@ -163,9 +161,7 @@ func images(t *testing.T, file string) map[string]v1.Image {
 	}
 	index, err := outer.ImageIndex(manifest.Manifests[0].Digest)
 	must(t, err)
-	if err := validate.Index(index); err != nil {
-		t.Error(err)
-	}
+	proof.Is(t, validate.Index(index), nil)
 	inner, err := index.IndexManifest()
 	must(t, err)
 	found := map[string]v1.Image{}
@@ -266,7 +262,5 @@ func TestTheImageIsReproducible(t *testing.T) {
 		must(t, err)
 		digests = append(digests, d)
 	}
-	if digests[0] != digests[1] {
-		t.Errorf("%v", digests)
-	}
+	proof.Same(t, digests[0], digests[1], digests)
 }

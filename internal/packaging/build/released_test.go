@@ -16,6 +16,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 // The tests of this file look at what `make release` made; `make package-test` runs them.
@@ -68,9 +70,8 @@ func TestSumsAreRight(t *testing.T) {
 		}
 	}
 	// Platforms, packages, images and the modules of each program on each platform.
-	if fmt.Sprint(kinds) != "map[.deb:2 .gz:4 .json:24 .rpm:2 .tar:3 .zip:2]" {
-		t.Errorf("a release has %v", kinds)
-	}
+	proof.Same(t, fmt.Sprint(kinds), "map[.deb:2 .gz:4 .json:24 .rpm:2 .tar:3 .zip:2]",
+		"a release", kinds)
 }
 
 // holds looks whether a tree of a package has every document, man page and link.
@@ -83,9 +84,7 @@ func holds(t *testing.T, tree, docs, man string) {
 	for _, file := range append(files, reports...) {
 		name, err := filepath.Rel("../../..", file)
 		must(t, err)
-		if _, err := os.Stat(filepath.Join(tree, docs, name)); err != nil {
-			t.Error(err)
-		}
+		proof.Is(t, proof.ErrOf(os.Stat(filepath.Join(tree, docs, name))), nil)
 	}
 	pages, err := filepath.Glob(filepath.Join(tree, man, "*.1.gz"))
 	if err != nil || len(pages) < 70 {
@@ -118,9 +117,8 @@ func TestPackagesHoldWhatIsListed(t *testing.T) {
 			if format == deb {
 				configs = said(t, "dpkg-deb", "-I", deb, "conffiles")
 			}
-			if strings.Count(configs, "/etc/queuepump/") != 2 {
-				t.Errorf("%s: an upgrade overwrites all but %q", format, configs)
-			}
+			proof.Same(t, strings.Count(configs, "/etc/queuepump/"), 2,
+				format, "an upgrade overwrites all but", configs)
 		}
 	}
 }
@@ -160,9 +158,7 @@ func TestArchivesHoldWhatIsListed(t *testing.T) {
 				} else {
 					_, err = os.Stat(file)
 				}
-				if err != nil {
-					t.Errorf("%s of %v: %v", name, p, err)
-				}
+				proof.Is(t, err, nil, name, "of", p)
 			}
 		}
 	}

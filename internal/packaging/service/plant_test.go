@@ -4,6 +4,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 const (
@@ -27,9 +29,7 @@ func spoil(text string) string {
 // The trial takes root and minutes; that its plant still fits is seen at once.
 func TestThePlantFitsThePoller(t *testing.T) {
 	text, err := os.ReadFile("../../../" + poller)
-	if err != nil {
-		t.Fatal(err)
-	}
+	proof.Must(t, err)
 	spoilt := spoil(string(text))
 	if !strings.Contains(spoilt, plant+before) || !strings.Contains(spoilt, "\t\"os\"\n") {
 		t.Errorf("the poller is not spoilt: find a line in %s as it is now\n%s", poller, spoilt)

@@ -82,9 +82,7 @@ func TestHandlersSeeLargeBodiesAndTheSweepRemovesThem(t *testing.T) {
 		p := testworld.Begun(w, processor.New, "p", seen, processor.Options{})
 		w.Settled(1)
 		testworld.Ran(w, distributor.New, "d", listOf(20), inBlobs)
-		if n := blobs(w); n != 10 {
-			t.Errorf("%d bodies", n)
-		}
+		proof.Same(t, blobs(w), 10, "bodies")
 		w.Within(time.Minute, "all is done", func() bool { return w.Left() == 0 })
 		seen.Expect(t, 20, 20)
 		expectBodies(w, seen, 20)

@@ -110,9 +110,7 @@ func TestTheFirstProcessorClosesRuns(t *testing.T) {
 			s.End()
 		}
 		h.Expect(t, 500, 500)
-		if n := w.Logged("runs are done and closed"); n != 1 {
-			t.Errorf("it was closed %d times", n)
-		}
+		proof.Same(t, w.Logged("runs are done and closed"), 1, "it was closed … times")
 	})
 }
 

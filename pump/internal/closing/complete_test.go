@@ -229,9 +229,7 @@ func TestWaitingSaysThatNoProcessorIsRunning(t *testing.T) {
 		run := testworld.Distributed(w, distributor.New, 100)
 		g := wait(w, t.Context(), run.ID, pump.WaitOptions{StuckAfter: time.Hour})
 		time.Sleep(5 * time.Second)
-		if n := w.Logged(line); n != 1 {
-			t.Errorf("it was said %d times after 5 s", n)
-		}
+		proof.Same(t, w.Logged(line), 1, "it was said … times after 5 s")
 		hold := make(chan struct{})
 		h := &testworld.Seen{Work: func(context.Context, *pump.Task) error { <-hold; return nil }}
 		p := testworld.Begun(w, processor.New, "p", h, processor.Options{})
@@ -293,9 +291,8 @@ func TestARunThatBrokeOrIsNotThereIsNotWaitedFor(t *testing.T) {
 		if g.over() {
 			t.Fatalf("an open run was not waited for: %v", g.err)
 		}
-		if n := w.Logged("no distributor seems to be at work on it"); n != 1 {
-			t.Errorf("it was said %d times that no distributor sends the run", n)
-		}
+		proof.Same(t, w.Logged("no distributor seems to be at work on it"), 1,
+			"it was said … times that no distributor sends the run")
 		proof.Must(t, workload.NewRuns(f.Control, "work").Break(t.Context(), w.Run, "because"))
 		if <-g.done; g.err == nil || !strings.Contains(g.err.Error(), "because") || !strings.Contains(g.err.Error(), "distributor runs repair "+w.Run.String()) {
 			t.Errorf("got %v", g.err)

@@ -145,15 +145,11 @@ func TestTheHorizonOfAWorkloadWithoutOwnersIsThatOfTheProcessorsThatPoll(t *test
 		Instance: "p", Role: cluster.RoleProcessor, Beat: stamp, Dead: time.Minute,
 		Report: cluster.Report{Queues: 2, Unread: 5, UnreadQueue: "a/q"},
 	}
-	if behind := look(0); behind != -1 {
-		t.Errorf("without a processor it is %v behind, and should not be known", behind)
-	}
-	if behind := look(time.Minute, polls); behind != 5*time.Second {
-		t.Errorf("it is %v behind, want what the processor says", behind)
-	}
-	if behind := look(time.Hour); behind != 59*time.Minute {
-		t.Errorf("since the processor left it is %v behind, want 59 minutes", behind)
-	}
+	proof.Same(t, look(0), -1, "without a processor it is … behind, and should not be known")
+	proof.Same(t, look(time.Minute, polls), 5*time.Second,
+		"it is … behind, want what the processor says")
+	proof.Same(t, look(time.Hour), 59*time.Minute,
+		"since the processor left it is … behind, want 59 minutes")
 }
 
 // A run is not over while its tasks wait in queues that no processor reads.
@@ -238,9 +234,7 @@ func TestAClosedRunThatIsSealedAgainEndsByItselfLoudly(t *testing.T) {
 		if row := w.RunRow(id); row.State != workload.RunEnded || !row.Over {
 			t.Errorf("two and a half hours later it is %s, over: %v", row.State, row.Over)
 		}
-		if n := w.Logged(saidUnproven); n != 1 {
-			t.Errorf("it is said %d times", n)
-		}
+		proof.Same(t, w.Logged(saidUnproven), 1, "it is said … times")
 		w.PutText(account, queue, copyOf(w, id, 7))
 		time.Sleep(time.Minute)
 		p.End()

@@ -98,9 +98,7 @@ func TestARunWhoseClientIsGoneIsAbandonedAndThenOver(t *testing.T) {
 		c := w.Closer("c")
 		after := func(d time.Duration) workload.RunState {
 			for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(closing.Every) {
-				if err := runs.Beat(t.Context(), there, workload.Pulse{Every: 15 * time.Second}); err != nil {
-					t.Error(err)
-				}
+				proof.Is(t, runs.Beat(t.Context(), there, workload.Pulse{Every: 15 * time.Second}), nil)
 				testworld.MustPass(t, c)
 			}
 			return w.RunRow(gone).State

@@ -6,6 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/row"
 )
@@ -30,9 +31,7 @@ func TestCountsAreReadAsTheyWerePacked(t *testing.T) {
 func TestKindsOfANewerProgramArePassedOver(t *testing.T) {
 	known := OpCounts{OpGet: 7}
 	got := UnpackOps(row.Pack([][]uint64{slices.Concat(known[:], []uint64{8, 9}), {1}}))
-	if want := []OpCounts{{OpGet: 7}, {OpPut: 1}}; !slices.Equal(got, want) {
-		t.Errorf("%v, want %v", got, want)
-	}
+	proof.Alike(t, got, []OpCounts{{OpGet: 7}, {OpPut: 1}})
 }
 
 func TestDamagedCountsAreRefused(t *testing.T) {
@@ -68,9 +67,8 @@ func TestAKindIsOfTheServiceThatItIsPaidFor(t *testing.T) {
 	for k := range all {
 		all[k] = 1
 	}
-	if more := all.BlobsMore(l); more != 2*11.5-1 {
-		t.Errorf("one request of each kind to blobs costs %v more than to queues", more)
-	}
+	proof.Same(t, all.BlobsMore(l), 2*11.5-1,
+		"one request of each kind to blobs costs … more than to queues")
 	if all.Of(QueueService) != 12 || all.Of(TableService) != 3 {
 		t.Errorf("%d to queues, %d to tables", all.Of(QueueService), all.Of(TableService))
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -51,9 +52,7 @@ func TestALateBeatIsToldOnce(t *testing.T) {
 			})
 			time.Sleep(time.Minute)
 		}
-		if n := c.told("a beat was answered too late"); n != 2 {
-			t.Errorf("told %d times of two late beats", n)
-		}
+		proof.Same(t, c.told("a beat was answered too late"), 2, "told … times of two late beats")
 	})
 }
 
@@ -76,19 +75,13 @@ func TestWhatLastsIsToldWhenItBeginsOnceAMinuteAndWhenItIsOver(t *testing.T) {
 					before := c.told(tt.during)
 					trouble := c.sim.Inject(rule)
 					time.Sleep(20 * time.Second)
-					if n := c.told(tt.during) - before; n != 1 {
-						t.Errorf("told %d times in the beginning", n)
-					}
+					proof.Same(t, c.told(tt.during)-before, 1, "told … times in the beginning")
 					time.Sleep(160 * time.Second)
 					trouble.Remove()
 					time.Sleep(30 * time.Second)
-					if n := c.told(tt.during) - before; n != 3 {
-						t.Errorf("told %d times in three minutes", n)
-					}
+					proof.Same(t, c.told(tt.during)-before, 3, "told … times in three minutes")
 				}
-				if n := c.told(tt.after); n != 2 {
-					t.Errorf("told %d times that it was over", n)
-				}
+				proof.Same(t, c.told(tt.after), 2, "told … times that it was over")
 			})
 		})
 	}

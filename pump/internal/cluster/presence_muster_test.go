@@ -192,9 +192,8 @@ func TestAnOwnerThatAMusterDoesNotKnowIsAskedForBeforeAClaim(t *testing.T) {
 		for _, c := range a.confirm(t.Context(), unknown, slices.Clone(claims)) {
 			left = append(left, c.segment)
 		}
-		if fmt.Sprint(left) != "[2 3 4]" {
-			t.Errorf("claims %v are left, want those without an owner and those of the one that is gone", left)
-		}
+		proof.Same(t, fmt.Sprint(left), "[2 3 4]",
+			"claims", left, "left, want those without an owner and those of the one that is gone")
 		// A row that cannot be asked for may be there.
 		heal := c.isolate("a")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)

@@ -2,11 +2,11 @@ package cluster
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump/internal/row"
 )
 
@@ -69,9 +69,8 @@ func TestWhatHoldGives(t *testing.T) {
 				if ok != given || ok && (after.Epoch != 103 || after.Context() != before.Context()) {
 					t.Errorf("%s, best effort %v: %+v, %v, want %v", what, bestEffort, after, ok, given)
 				}
-				if cause := context.Cause(before.Context()); !errors.Is(cause, ends) {
-					t.Errorf("%s, best effort %v: what was given ends by %v, want %v", what, bestEffort, cause, ends)
-				}
+				proof.Is(t, context.Cause(before.Context()), ends,
+					what, "best effort", bestEffort, "what was given ends")
 				// A segment that is being handed over is trusted until it is given up.
 				if want := c.trusted || what == "being drained"; p.Trusted(3) != want {
 					t.Errorf("%s, best effort %v: trusted %v, want %v", what, bestEffort, !want, want)

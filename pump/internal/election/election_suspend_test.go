@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/testkit"
 )
@@ -25,8 +26,7 @@ func TestALeaderWhoseMachineWasSuspendedIsDeposedByItsOwnClock(t *testing.T) {
 			term.Abandon(t.Context()) // or it leads for ever
 		}
 		<-term.done
-		if n := client.Writes(electionKey) - before; n != 0 {
-			t.Errorf("%d writes by a leader that others may have followed", n)
-		}
+		proof.Same(t, client.Writes(electionKey)-before, 0,
+			"writes by a leader that others may have followed")
 	})
 }

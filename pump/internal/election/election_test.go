@@ -250,9 +250,7 @@ func TestADamagedElectionRowElectsNobody(t *testing.T) {
 			if term, _, err := e.Try(t.Context()); term != nil || !errors.Is(err, row.ErrCorrupt) {
 				t.Errorf("%s: %v, %v", property, term, err)
 			}
-			if _, err := e.Status(t.Context()); !errors.Is(err, row.ErrCorrupt) {
-				t.Errorf("status with %s: %v", property, err)
-			}
+			proof.Is(t, proof.ErrOf(e.Status(t.Context())), row.ErrCorrupt, "status", property)
 			server.Rows[electionKey].Properties[property] = good
 		}
 	})

@@ -145,9 +145,7 @@ func TestTheEstimateOfTheServersTimeIsNeverAheadAndIsLearnedOnceForAll(t *testin
 			c := row.ServerClock{Table: client, Partition: "p", Timeout: row.RequestTimeout}
 			check := func(ctx context.Context) {
 				now, err := c.AtLeast(ctx)
-				if err != nil {
-					t.Error(err)
-				}
+				proof.Is(t, err, nil)
 				// A round trip and a thousandth of ten minutes.
 				if behind := time.Now().Add(offset).Sub(now); behind < 0 || behind > time.Second {
 					t.Errorf("%v behind the server", behind)

@@ -358,9 +358,7 @@ func TestEachProofOfTheTablesOfFailuresExists(t *testing.T) {
 // The table of each party names each way to fail, be it to say that it does not occur and why.
 func TestEachTableOfFailuresNamesEachWayToFail(t *testing.T) {
 	read := tables(t)
-	if len(read) != 15 {
-		t.Errorf("there are %d parties", len(read))
-	}
+	proof.Same(t, len(read), 15, "there are … parties")
 	for party, rows := range read {
 		ways := []string{"silent", "slow", "hangs", "throttles", "says not now", "refuses", "missing", "gone for good", "lies|rolls back", "repeats"}
 		if slices.Contains([]string{"Control account", "Data account", "Queue", "Ledger partition", "One row"}, party) {

@@ -111,9 +111,8 @@ func TestAFenceThatLandsAfterItWasGivenUpIsAdopted(t *testing.T) {
 	if len(fenced) > 0 || err == nil || errors.Is(err, ErrFenced) || strings.Count(err.Error(), "fencing") != 1 {
 		t.Fatalf("%v, %v", fenced, err)
 	}
-	if _, err := a.Begin(3, 5, testkit.RunID(1), 0, ns(0, 1)); !errors.Is(err, ErrFenced) {
-		t.Errorf("begun before it is known to be fenced: %v", err)
-	}
+	proof.Is(t, proof.ErrOf(a.Begin(3, 5, testkit.RunID(1), 0, ns(0, 1))), ErrFenced,
+		"begun before it is known to be fenced")
 	if !table.land() {
 		t.Fatal("it did not land")
 	}

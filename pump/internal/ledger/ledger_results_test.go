@@ -2,7 +2,6 @@ package ledger
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -33,9 +32,8 @@ func TestAFullSegmentsResultsGoOn(t *testing.T) {
 		for chunks := uint64(0); a.Use().Bytes < bookedSoft-2*maxRecord; chunks++ {
 			a.mustCommit(Entry{Segment: 7, Epoch: 1, Run: numbered(0), Done: scattered(1, chunks+1, 1)})
 		}
-		if _, err := a.Begin(7, 1, numbered(maxLiveRuns), 0, ns(0, 1)); !errors.Is(err, ErrTooManyRuns) {
-			t.Errorf("one run more begins: %v", err)
-		}
+		proof.Is(t, proof.ErrOf(a.Begin(7, 1, numbered(maxLiveRuns), 0, ns(0, 1))), ErrTooManyRuns,
+			"one run more begins")
 		a.mustCommit(Entry{Segment: 7, Epoch: 1, Run: numbered(4), Done: ns(1, 2), Before: at(4, 1), Results: at(4, 2)})
 		late := Entry{Segment: 7, Epoch: 1, Run: numbered(4), Done: ns(3, 4), Before: at(4, 1), Results: at(4, 3)}
 		proof.Is(t, a.commit(late), ErrResultsMoved, "results that follow those before the last")

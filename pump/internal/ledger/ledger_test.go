@@ -115,9 +115,7 @@ func ns(from, to uint64) codec.NSet {
 
 func want[T any](t *testing.T, what string, got, want T) {
 	t.Helper()
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", what, diff)
-	}
+	proof.Same(t, cmp.Diff(want, got), "", what, "-want +got)")
 }
 
 func recordOf(t *testing.T, table storage.Table, segment uint32) *SegmentRecord {

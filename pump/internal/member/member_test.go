@@ -229,9 +229,7 @@ func TestP81WhoDiesLeavesItsShareWhenItIsEvicted(t *testing.T) {
 		proof.Same(t, a.target(), shareLimit/2, "of two one has")
 		w.Fault(azsim.Rule{Fault: azsim.HangBefore, Instance: "b"}) // from now on nothing of b arrives
 		time.Sleep(15 * time.Second)
-		if a.target() != shareLimit/2 {
-			t.Errorf("the other is silent for 15 s, and one has %v already", a.target())
-		}
+		proof.Same(t, a.target(), shareLimit/2, "the other is silent for 15 s, and one has … already")
 		time.Sleep(30 * time.Second) // lease and margin of 23 s, and some beats
 		proof.Same(t, a.target(), shareLimit, "the other is dead, and one has")
 	})
@@ -279,9 +277,8 @@ func TestADistributorGoesOnWithoutAClusterAndAProcessorWaitsForIt(t *testing.T) 
 			t.Fatalf("joined %v, error %v, though the account is dark", d.Joined(), err)
 		}
 		proof.Same(t, time.Since(began), member.JoinPatience, "waited")
-		if r := df.Account("accounta").Budget.Rate(); r != 5_000 {
-			t.Errorf("has %v of 20000 while it knows of no other, want a quarter", r)
-		}
+		proof.Same(t, df.Account("accounta").Budget.Rate(), 5_000,
+			"has … of 20000 while it knows of no other, want a quarter")
 		short, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		if _, err := member.Join(short, &pcfg, pf, workload, member.Options{Role: cluster.RoleProcessor}); !errors.Is(err, context.DeadlineExceeded) {

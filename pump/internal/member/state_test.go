@@ -140,9 +140,7 @@ func TestADistributorsCountersOnlyGrow(t *testing.T) {
 				t.Fatalf("%+v after %+v", now, before)
 			}
 			before = now
-			if (s.Phase == "distributing") != (s.Run != "") {
-				t.Errorf("%s of run %q", s.Phase, s.Run)
-			}
+			proof.Same(t, (s.Phase == "distributing"), (s.Run != ""), s.Phase, "of run", s.Run)
 			if s.Phase == "standby" && !s.Ready {
 				t.Errorf("standing by: %q", s.Reasons)
 			}

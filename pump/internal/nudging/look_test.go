@@ -49,9 +49,8 @@ func TestAPageOfAnotherProcessIsReadAndNothingElse(t *testing.T) {
 			t.Errorf("%s: %q, %v, want an error that says %s", path, body, err, says)
 		}
 	}
-	if _, err := c.Get(t.Context(), address, "/healthz", false); !errors.Is(err, errAddress) {
-		t.Errorf("loopback of another machine: %v", err)
-	}
+	proof.Is(t, proof.ErrOf(c.Get(t.Context(), address, "/healthz", false)), errAddress,
+		"loopback of another machine")
 	if _, err := c.Get(t.Context(), "169.254.169.254:80", "/healthz", false); !errors.Is(
 		err,
 		errAddress,

@@ -51,9 +51,7 @@ func TestP82ANudgeReachesTheProcessThatItIsFor(t *testing.T) {
 	} {
 		l, err := send(n)
 		proof.Must(t, err)
-		if !slices.Equal(l, []pump.Nudge{n}) {
-			t.Errorf("sent %+v, got %+v", n, l)
-		}
+		proof.Alike(t, l, []pump.Nudge{n}, "sent", n)
 	}
 	// Another process has the address now.
 	l, err := send(pump.Nudge{Instance: "p2"})
@@ -130,9 +128,7 @@ func TestANudgeGoesOnlyWhereAnAdminPortCanBe(t *testing.T) {
 		}
 	}
 	for _, address := range []string{"host:80", "10.0.0.1:8080", "[2001:db8::1]:1", "a.b-c.example:65535", "localhost:1"} {
-		if err := CheckAddress(address); err != nil {
-			t.Errorf("%q: %v", address, err)
-		}
+		proof.Is(t, CheckAddress(address), nil, address)
 	}
 	for _, c := range []struct {
 		ip              string

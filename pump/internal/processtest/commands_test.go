@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump/storage/storagetest"
 	"github.com/queuepump/queuepump/pump/workloads"
 )
@@ -143,9 +144,7 @@ func TestEveryKindOfInputBecomesTasks(t *testing.T) {
 					t.Errorf("%s is missing", body)
 				}
 			}
-			if len(got) != len(tt.want) {
-				t.Errorf("got %v, want %v", got, tt.want)
-			}
+			proof.Same(t, len(got), len(tt.want), got, tt.want)
 		})
 	}
 }

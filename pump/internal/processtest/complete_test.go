@@ -140,9 +140,8 @@ func TestAStuckRunIsRepaired(t *testing.T) {
 		t.Errorf("%s", mend.out.String())
 	}
 	w.distributor("runs", "wait", s.Run).succeeds()
-	if twice := requireEachOnceNamed(t, readDone(t, w.path("done.jsonl")), n); twice != 0 {
-		t.Errorf("%d tasks were handled twice", twice)
-	}
+	proof.Same(t, requireEachOnceNamed(t, readDone(t, w.path("done.jsonl")), n), 0,
+		"tasks were handled twice")
 	stop(p)
 }
 

@@ -108,9 +108,8 @@ func TestCountingWhereATaskMayCountTwiceSaysSo(t *testing.T) {
 	if !strings.Contains(p.log.String(), "a task that is delivered twice is counted twice") {
 		t.Error("nothing was said")
 	}
-	if got := w.state("--key", "Lima"); !slices.Equal(got, []counted{{"Lima", 13, ""}}) {
-		t.Errorf("nothing went wrong, and the count is %v", got)
-	}
+	proof.Alike(t, w.state("--key", "Lima"), []counted{{"Lima", 13, ""}},
+		"nothing went wrong, and the count")
 	shared := newWorld(t, 1, 1)
 	appendText(t, shared.config, "segments: 0\n")
 	p = start(t, "processor", "run", "--config", shared.config, "--count-by", "city")

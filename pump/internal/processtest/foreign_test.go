@@ -149,9 +149,7 @@ for line in sys.stdin:
 			t.Errorf("the text became %q", body.Text)
 		}
 	}
-	if fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("the child got %q, want %q", got, want)
-	}
+	proof.Same(t, fmt.Sprint(got), fmt.Sprint(want), "the child", got, want)
 	proof.Same(t, w.messages(w.names[0], "orders"), 0, "messages are left")
 }
 

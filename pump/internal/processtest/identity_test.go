@@ -393,8 +393,7 @@ func TestATokenThatEndsIsRenewed(t *testing.T) {
 	do("distributor", "runs", "repair", s.Run, "--input", w.path("tasks.jsonl"), "--key", "city")
 	slow.Remove()
 	do("processor", "run", "--out", w.path("done.jsonl"), "--until-idle", "3s")
-	if n := requireEachOnceNamed(t, readDone(t, w.path("done.jsonl")), 40); n != 0 {
-		t.Errorf("%d tasks were handled twice", n)
-	}
+	proof.Same(t, requireEachOnceNamed(t, readDone(t, w.path("done.jsonl")), 40), 0,
+		"tasks were handled twice")
 	machine.requireNoneRefused()
 }

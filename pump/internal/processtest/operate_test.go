@@ -145,9 +145,7 @@ func TestAccountsAreAddedAndTakenAwayWhileEverythingRuns(t *testing.T) {
 		t.Errorf("exit status %d: %s", code, soon.log.String())
 	}
 	third := w.sends(w.config, tasks)
-	if puts := third.Requests["account2"]["put"]; puts != 0 {
-		t.Errorf("the draining account got %d messages", puts)
-	}
+	proof.Same(t, third.Requests["account2"]["put"], 0, "the draining account got … messages")
 	w.handled(third.Run, n, outs...)
 	w.operate(&c, "accounts", "remove", "account2", "--yes", "--wait")
 	if !c.Changed || c.State != "unused" || c.Moved != 0 {

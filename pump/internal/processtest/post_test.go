@@ -106,9 +106,7 @@ func TestTasksArePostedFromAnyLanguage(t *testing.T) {
 		got[d.Body.From]++
 	}
 	for name, n := range want {
-		if got[name] != n {
-			t.Errorf("%d tasks from %s were done, want %d", got[name], name, n)
-		}
+		proof.Same(t, got[name], n, "tasks from", name, "done")
 	}
 }
 

@@ -117,9 +117,7 @@ func TestFaultsChangeWhileTheSimulatorServes(t *testing.T) {
 	}
 	s.ask("DELETE", "/faults", "", nil)
 	for _, q := range []*azqueue.QueueClient{one, two} {
-		if err := put(q); err != nil {
-			t.Errorf("when all faults are gone: %v", err)
-		}
+		proof.Is(t, put(q), nil, "when all faults are gone")
 	}
 
 	s.ask("PUT", "/limits", `{"queue":0.01,"burst":"1ms"}`, nil)
@@ -151,9 +149,7 @@ func TestFaultsChangeWhileTheSimulatorServes(t *testing.T) {
 	}
 	s.ask("POST", "/reset", `{"account":"simulated1"}`, nil)
 	proof.Says(t, put(one), "QueueNotFound", "after a reset")
-	if err := put(two); err != nil {
-		t.Errorf("the other account, after a reset: %v", err)
-	}
+	proof.Is(t, put(two), nil, "the other account, after a reset")
 	stop(s.p)
 }
 

@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 // terminal is a command in a terminal, with all that it has drawn.
@@ -93,9 +95,7 @@ func TestTopDrawsInATerminal(t *testing.T) {
 	go func() { ended <- c.cmd.Wait() }()
 	select {
 	case err := <-ended:
-		if err != nil {
-			t.Errorf("q: %v", err)
-		}
+		proof.Is(t, err, nil, "q")
 	case <-time.After(patience):
 		t.Error("q does not end it")
 	}

@@ -139,9 +139,7 @@ func TestAnAccountThatRefusesTheKeyIsNamedAndGoneRound(t *testing.T) {
 	d.succeeds()
 	var s sent
 	d.summary(&s)
-	if s.Tasks != n {
-		t.Errorf("sent %+v, want %d tasks", s, n)
-	}
+	proof.Same(t, s.Tasks, n, "sent", s, "tasks")
 	out := w.path("done.jsonl")
 	p := start(t, "processor", "run", "--config", config, "--out", out)
 	p.until("all are done", func() bool { return len(readWhole(out)) >= n })

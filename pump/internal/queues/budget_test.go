@@ -5,6 +5,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 func TestAnotherTargetKeepsACutInProportion(t *testing.T) {
@@ -46,9 +48,7 @@ func TestAnotherTargetReachesThoseWhoWait(t *testing.T) {
 		took := make(chan time.Duration, 1)
 		began := time.Now()
 		go func() {
-			if err := b.Spend(t.Context(), ClassPut, 1); err != nil {
-				t.Error(err)
-			}
+			proof.Is(t, b.Spend(t.Context(), ClassPut, 1), nil)
 			took <- time.Since(began)
 		}()
 		time.Sleep(time.Second)

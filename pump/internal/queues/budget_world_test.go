@@ -63,9 +63,7 @@ func TestP81SettlingGoesBeforeRenewingBeforePuttingBeforeGetting(t *testing.T) {
 		for range 5 {
 			for _, c := range []queues.Class{queues.ClassGet, queues.ClassPut, queues.ClassRenew, queues.ClassSettle} {
 				wg.Go(func() {
-					if err := b.Spend(t.Context(), c, 1); err != nil {
-						t.Error(err)
-					}
+					proof.Is(t, b.Spend(t.Context(), c, 1), nil)
 					mu.Lock()
 					order = append(order, c)
 					mu.Unlock()
@@ -259,9 +257,7 @@ func TestGivingUpWhileWaitingSpendsNothingAndHoldsUpNobody(t *testing.T) {
 		time.Sleep(500 * time.Millisecond)
 		began := time.Now()
 		wg.Go(func() {
-			if err := b.Spend(t.Context(), queues.ClassGet, 1); err != nil {
-				t.Error(err)
-			}
+			proof.Is(t, b.Spend(t.Context(), queues.ClassGet, 1), nil)
 			if d := time.Since(began); d > 200*time.Millisecond {
 				t.Errorf("waited %v behind those that gave up", d)
 			}
@@ -368,9 +364,7 @@ func TestAGetIsPaidAtOnceHoweverLowTheTargetAndLeavesADebt(t *testing.T) {
 		began := time.Now()
 		waited := func(least time.Duration) {
 			t.Helper()
-			if d := time.Since(began).Round(time.Millisecond); d != least {
-				t.Errorf("waited %v in all, want %v", d, least)
-			}
+			proof.Same(t, time.Since(began).Round(time.Millisecond), least, "waited … in all")
 		}
 		spend := func(cost int) {
 			t.Helper()

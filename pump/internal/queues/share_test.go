@@ -237,8 +237,6 @@ func TestP81AQueueBelongsToItsOwnersBySegmentsAndToWhoPuts(t *testing.T) {
 		{[]float64{2000, 2000, 0, 0}, []float64{1163, 388, 25, 25}}, // an idle leader is a stranger
 		{[]float64{0, 0, 2000, 0}, []float64{197, 66, 1313, 25}},
 	} {
-		if got := shares(c.demands...); !slices.Equal(got, c.want) {
-			t.Errorf("demands %v: %v, want %v", c.demands, got, c.want)
-		}
+		proof.Alike(t, shares(c.demands...), c.want, "demands", c.demands)
 	}
 }

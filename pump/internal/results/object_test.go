@@ -38,9 +38,7 @@ func TestAnObjectIsReadAsItWasMade(t *testing.T) {
 			}
 			return nil
 		}))
-	if want := []string{"1 5 3 true", "1 6 4 true", "2 5 0 false"}; !slices.Equal(got, want) {
-		t.Errorf("%q, want %q", got, want)
-	}
+	proof.Alike(t, got, []string{"1 5 3 true", "1 6 4 true", "2 5 0 false"})
 	if head.Chains[two]["5"] != before || head.Chains[one][Noted] != (Ref{}) || !head.At.Equal(time.Unix(9, 0)) {
 		t.Errorf("%+v", head)
 	}

@@ -106,9 +106,7 @@ func (c tryWrite) play(t *testing.T) {
 	if c.rival != 0 {
 		rival.SetLatency(func(testkit.Call) time.Duration { return 0 })
 		time.AfterFunc(c.rival, func() {
-			if _, err := theirs.TryWrite(context.Background(), base, 99); err != nil {
-				t.Errorf("the rival: %v", err)
-			}
+			proof.Is(t, proof.ErrOf(theirs.TryWrite(context.Background(), base, 99)), nil, "the rival")
 		})
 	}
 	ctx := t.Context()

@@ -183,14 +183,10 @@ func TestTwoTakeoversCountAMemberOnce(t *testing.T) {
 			wantSum(t, "it comes back after 50 minutes", back, Requests{Queue: 40_040 + 45, Table: 45})
 		}
 	}
-	if n := len(b.marked()); n != 2 {
-		t.Errorf("after an hour there are %d marks", n)
-	}
+	proof.Same(t, len(b.marked()), 2, "after an hour there are … marks")
 	minute = minute.Add(20 * time.Minute)
 	b.observe(viewOf(minute, c), minute)
-	if n := len(b.marked()); n != 1 {
-		t.Errorf("a member that was not seen for over an hour is one of %d marks", n)
-	}
+	proof.Same(t, len(b.marked()), 1, "a member that was not seen for over an hour is one of … marks")
 }
 
 // dayHistory plays an evening with members that come, die and come back as they were, and samplers

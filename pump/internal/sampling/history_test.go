@@ -61,9 +61,7 @@ func times(points []HistoryPoint) (minutes []string) {
 
 func same(t *testing.T, what string, got, want any) {
 	t.Helper()
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("%s (- wanted, + got):\n%s", what, diff)
-	}
+	proof.Same(t, cmp.Diff(want, got), "", what, "- wanted, + got)")
 }
 
 // atNoon is where a test begins: the clock of synctest stands at midnight.
@@ -155,9 +153,7 @@ func TestTheRingHoldsSixHoursAndGapsAreSeen(t *testing.T) {
 			}
 			time.Sleep(time.Minute)
 		}
-		if n := len(server.Rows); n != int(ring) {
-			t.Errorf("%d rows, want %d", n, ring)
-		}
+		proof.Same(t, len(server.Rows), int(ring), "rows", ring)
 		now := Minute(time.Now())
 		all, err := ReadHistory(t.Context(), table, "work", time.Time{})
 		must(t, err)
@@ -189,9 +185,7 @@ func TestLateMinutesAreFewRows(t *testing.T) {
 		for _, q := range queries("work", start.Add(c.after), start.Add(c.now)) {
 			got = append(got, q.From+"-"+q.To)
 		}
-		if text := strings.Join(got, " "); text != c.want {
-			t.Errorf("after %v at %v: %s, want %s", c.after, c.now, text, c.want)
-		}
+		proof.Same(t, strings.Join(got, " "), c.want, "after", c.after, "at", c.now)
 	}
 }
 

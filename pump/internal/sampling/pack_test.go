@@ -37,9 +37,7 @@ func TestMarksAreReadAsTheyWereWritten(t *testing.T) {
 			f.Props["Marks"] = c.packed
 		}
 		proof.AtMost(t, 12<<20, func() { same(t, what, decodeMarks(f), c.want) })
-		if (f.Err != nil) != (c.want == nil) {
-			t.Errorf("%s: %v", what, f.Err)
-		}
+		proof.Same(t, (f.Err != nil), (c.want == nil), what, f.Err)
 	}
 }
 

@@ -77,9 +77,7 @@ func TestTheHistoryIsThereAfterItsWriterWasKilled(t *testing.T) {
 				t.Errorf("nothing from %v to %v", points[i-1].Time, p.Time)
 			}
 		}
-		if sum != want {
-			t.Errorf("the minutes have %+v, want %+v", sum, want)
-		}
+		proof.Same(t, sum, want, "the minutes have")
 	})
 }
 

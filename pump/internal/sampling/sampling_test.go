@@ -63,9 +63,7 @@ func TestTheFirstOfThoseThatSampleIsChosen(t *testing.T) {
 	} {
 		for _, m := range c.members {
 			v := &cluster.View{Members: c.members}
-			if Chosen(v, m.Instance) != (m.Instance == c.want) {
-				t.Errorf("%s: of %s", c.name, m.Instance)
-			}
+			proof.Same(t, Chosen(v, m.Instance), (m.Instance == c.want), c.name, "of", m.Instance)
 		}
 	}
 }

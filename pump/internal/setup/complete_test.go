@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"testing"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/shardmap"
 )
@@ -40,9 +41,7 @@ func TestForeignQueuesHaveTheNamesThatTheServiceAllows(t *testing.T) {
 	} {
 		c := pump.Config{Workload: "work", Accounts: []pump.Account{{ConnectionString: development, Foreign: []string{name}}}}
 		done, err := Complete(c)
-		if (err != nil) != wrong {
-			t.Errorf("%q: %v", name, err)
-		}
+		proof.Same(t, (err != nil), wrong, name, err)
 		if ce, ok := errors.AsType[*pump.ConfigError](err); err != nil && (!ok || ce.Field != "accounts[0].foreignQueues" || ce.Fix == "") {
 			t.Errorf("%q: %v", name, err)
 		}

@@ -184,16 +184,13 @@ func TestTheDefaultNumberOfQueuesFollowsTheNumberOfAccounts(t *testing.T) {
 			t.Errorf("%d accounts: %v", c.accounts, err)
 			continue
 		}
-		if got := cfg.Accounts[0].Queues; got != c.want {
-			t.Errorf("%d accounts and %d segments: %d queues each, want %d", c.accounts, c.segments, got, c.want)
-		}
+		proof.Same(t, cfg.Accounts[0].Queues, c.want,
+			c.accounts, "accounts and", c.segments, "segments: … queues each")
 		s := setup.SpecOf(&cfg)
 		if s.Segments == 0 {
 			s.Segments = shardmap.DefaultSegments(len(s.Shards))
 		}
-		if err := shardmap.Check(s.Segments, s.Shards); err != nil {
-			t.Errorf("%d accounts: %v", c.accounts, err)
-		}
+		proof.Is(t, shardmap.Check(s.Segments, s.Shards), nil, c.accounts, "accounts")
 	}
 }
 

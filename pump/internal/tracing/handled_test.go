@@ -78,13 +78,9 @@ func TestATaskKeepsItsContextWhateverBecomesOfIt(t *testing.T) {
 		for n := range uint64(8) {
 			deliveries := map[bool]int{true: 2, false: 1}[n%4 < 2 || n >= 6]
 			seen := h.seen[n]
-			if len(seen) != deliveries {
-				t.Errorf("task %d was delivered %d times", n, len(seen))
-			}
+			proof.Same(t, len(seen), deliveries, "task", n, "delivered … times")
 			for _, c := range seen {
-				if c != seen[0] {
-					t.Errorf("task %d had the contexts %q", n, seen)
-				}
+				proof.Same(t, c, seen[0], "task", n, "had the contexts", seen)
 				if c != "" {
 					traced++
 				}

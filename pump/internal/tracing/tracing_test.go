@@ -122,9 +122,7 @@ func TestTextsOfOthersAreShortAndUTF8(t *testing.T) {
 			kept.Reset()
 			process().End(errors.New(bad), nil, nil)
 			span := kept.GetSpans()[0]
-			if got := span.Status.Description; got != shown {
-				t.Errorf("the status %.40q is told as %q", bad, got)
-			}
+			proof.Same(t, span.Status.Description, shown, "the status", bad, "told as")
 			for _, a := range append(span.Attributes, span.Links[0].Attributes...) {
 				if a.Key == "messaging.message.id" && a.Value.AsString() != shown {
 					t.Errorf("the id %.40q is told as %q", bad, a.Value.AsString())
@@ -175,8 +173,6 @@ func TestTheKindOfAnError(t *testing.T) {
 				got = a.Value.AsString()
 			}
 		}
-		if got != c.want {
-			t.Errorf("%v, ended by %v: %q, want %q", c.err, c.cause, got, c.want)
-		}
+		proof.Same(t, got, c.want, c.err, "ended", c.cause)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/testkit"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -49,9 +50,7 @@ func TestASlowTableKeepsNobodyFromReadingWhatLives(t *testing.T) {
 		client.SetLatency(func(testkit.Call) time.Duration { return time.Second })
 		slow := NewRuns(slowPages{client, 4 * time.Second}, "city")
 		for _, parts := range []int{1, 16} { // first it is not known how many live
-			if is := len(slow.liveParts()); is != parts {
-				t.Errorf("the list is read in %d parts, want %d", is, parts)
-			}
+			proof.Same(t, len(slow.liveParts()), parts, "the list is read in … parts")
 			if all, err := slow.Live(t.Context()); err != nil || len(all) != liveMany {
 				t.Errorf("in %d parts: %d runs, %v", parts, len(all), err)
 			}

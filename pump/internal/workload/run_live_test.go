@@ -131,12 +131,10 @@ func TestAClosedRunWithARestIsStoredAsSealed(t *testing.T) {
 			must(t, runs.Create(t.Context(), Run{ID: id}))
 		}
 		must(t, errors.Join(runs.Seal(t.Context(), rest, []uint64{3}), runs.closeWith(t.Context(), rest, 1, anyRun), runs.End(t.Context(), ended, false, "x")))
-		if s := server.Rows["city.runs/"+rest.String()].Properties["State"]; s != "sealed" {
-			t.Errorf("state is stored as %v", s)
-		}
-		if s := server.Rows["city.runs/"+ended.String()].Properties["State"]; s != "ended" {
-			t.Errorf("state is stored as %v", s)
-		}
+		proof.Same(t, server.Rows["city.runs/"+rest.String()].Properties["State"], "sealed",
+			"state is stored as")
+		proof.Same(t, server.Rows["city.runs/"+ended.String()].Properties["State"], "ended",
+			"state is stored as")
 		if run, err := runs.Get(t.Context(), rest); err != nil || run.State != RunClosed || run.Rest != 1 {
 			t.Errorf("%+v, %v", run, err)
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/testkit"
@@ -63,9 +64,7 @@ func TestADamagedRowKeepsNoOtherOldRun(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		removed, said := retireAll(t, runs)
-		if removed != many-2 {
-			t.Errorf("%d rows of %d are removed", removed, many)
-		}
+		proof.Same(t, removed, many-2, "rows", many, "removed")
 		for _, id := range ids[many-2:] {
 			if !strings.Contains(said, id.String()) {
 				t.Errorf("%s is not named: %s", id, said)
@@ -146,9 +145,7 @@ func TestANameIsKeptAnHourLongerThanItsRun(t *testing.T) {
 				must(t, damage)
 			}
 			rows := left()
-			if len(rows) != want {
-				t.Errorf("after %d times %d rows are left, want %d: %q", after, len(rows), want, rows)
-			}
+			proof.Same(t, len(rows), want, "after", after, "times … rows are left", rows)
 			if n := strings.Count(strings.Join(rows, " "), "idle"); want == 4 && n != 2 {
 				t.Errorf("%d names are taken: %q", n, rows)
 			}

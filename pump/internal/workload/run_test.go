@@ -80,9 +80,8 @@ func TestEachCallOfARunMayBeMadeAgainAndMayBeAmbiguous(t *testing.T) {
 					must(t, runs.Seal(t.Context(), run.ID, counts))
 				}
 				proof.Is(t, runs.Seal(t.Context(), run.ID, []uint64{2, 1}), pump.ErrRunState, "sealed again with other counts")
-				if err := runs.Create(t.Context(), run); !errors.Is(err, pump.ErrRunState) {
-					t.Errorf("created again after it was sealed: %v", err)
-				}
+				proof.Is(t, runs.Create(t.Context(), run), pump.ErrRunState,
+					"created again after it was sealed")
 				broken := Run{ID: testkit.RunID(2)}
 				must(t, runs.Create(t.Context(), broken))
 				for _, note := range []string{"why", "why again"} {
@@ -140,9 +139,7 @@ func TestABrokenRunIsMendedAndKeepsItsNote(t *testing.T) {
 				t.Errorf("%+v, %v", got, err)
 			}
 			must(t, runs.Close(t.Context(), id))
-			if err := runs.Mend(t.Context(), id, counts); err != nil {
-				t.Errorf("mending what is closed by now: %v", err)
-			}
+			proof.Is(t, runs.Mend(t.Context(), id, counts), nil, "mending what is closed by now")
 		}
 	})
 }
@@ -227,9 +224,7 @@ func TestRunsAreListedNewestFirst(t *testing.T) {
 			for _, r := range list {
 				got = append(got, r.ID)
 			}
-			if !slices.Equal(got, want[:min(max(limit, 0), 30)]) {
-				t.Errorf("limit %d: %v", limit, got)
-			}
+			proof.Alike(t, got, want[:min(max(limit, 0), 30)], "limit", limit)
 		}
 	})
 }

@@ -167,9 +167,7 @@ func TestOfManyChangesAtOnceEachIsAppliedOnceWhateverAnswersAreLost(t *testing.T
 							shards[0].Weight++
 							return shards, nil
 						})
-						if err != nil {
-							t.Errorf("%d: %v", i, err)
-						}
+						proof.Is(t, err, nil, i)
 					})
 				}
 				wg.Wait()

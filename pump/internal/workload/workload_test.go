@@ -105,9 +105,7 @@ func TestOfManyWhoCreateAWorkloadAtOnceAllGetTheSameMap(t *testing.T) {
 				t.Fatal("two processes have different maps")
 			}
 		}
-		if n := len(server.Written()); n != 1 {
-			t.Errorf("the row was written %d times", n)
-		}
+		proof.Same(t, len(server.Written()), 1, "the row was written … times")
 	})
 }
 
@@ -158,9 +156,7 @@ func TestAConfigurationThatDisagreesWithTheRowIsRefusedNamingFieldAndFix(t *test
 				if !ok || first.Workload != "city" || !strings.HasPrefix(c.want[0], first.Field+": ") {
 					t.Errorf("%#v is no mismatch of %s", err, c.want[0])
 				}
-				if n := len(strings.Split(err.Error(), "\n")); n != len(c.want) {
-					t.Errorf("%d mismatches, want %d: %v", n, len(c.want), err)
-				}
+				proof.Same(t, len(strings.Split(err.Error(), "\n")), len(c.want), "mismatches", err)
 				for _, want := range c.want {
 					field, text, _ := strings.Cut(want, ": ")
 					if !strings.Contains(err.Error(), field+": ") || !strings.Contains(err.Error(), text) {
@@ -239,9 +235,7 @@ func TestRefreshSeesANewMapAndItsAgeCountsFromTheRequest(t *testing.T) {
 		client.SetLatency(func(testkit.Call) time.Duration { return time.Second })
 		w, err := Ensure(t.Context(), client, citySpec())
 		must(t, err)
-		if w.Age() != time.Second {
-			t.Errorf("age %v right after a read of a second", w.Age())
-		}
+		proof.Same(t, w.Age(), time.Second, "age … right after a read of a second")
 		time.Sleep(MapMaxAge)
 		if w.Age() <= MapMaxAge {
 			t.Errorf("age %v", w.Age())

@@ -80,9 +80,7 @@ func TestConnectionOfARequestThatWasGivenUpIsNotUsedAgain(t *testing.T) {
 		t.Errorf("given up: %v", err)
 	}
 	close(answer)
-	if err := a.Queue("queue").Delete(t.Context(), testReceipt); err != nil {
-		t.Errorf("the next one: %v", err)
-	}
+	proof.Is(t, a.Queue("queue").Delete(t.Context(), testReceipt), nil, "the next one")
 }
 
 // Answers that break off, or never come to their point, are "maybe done".

@@ -74,9 +74,7 @@ func TestSharedAccessSignatureOpensAllServices(t *testing.T) {
 	server, err := sim.Listen("", "")
 	must(t, err)
 	t.Cleanup(func() {
-		if err := server.Close(); err != nil {
-			t.Error(err)
-		}
+		proof.Is(t, server.Close(), nil)
 	})
 	sas := accountSAS(t, sim, time.Now().Add(time.Hour), "rwdlacup")
 	client := NewTransport(1)
@@ -89,9 +87,7 @@ func TestSharedAccessSignatureOpensAllServices(t *testing.T) {
 	} {
 		a, err := Open(o)
 		must(t, err)
-		if err := use(t.Context(), a); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
+		proof.Is(t, use(t.Context(), a), nil, name)
 	}
 	expired, err := Open(Options{Endpoint: "https://acct.queue.core.windows.net/?" + accountSAS(t, sim, time.Now().Add(-time.Hour), "rwdlacup"), Transport: sim.Transport()})
 	must(t, err)
@@ -185,9 +181,7 @@ func TestRejectedTokenIsAuthAndIsReplaced(t *testing.T) {
 	if err := a.Queue("queue").Create(t.Context()); !storage.Is(err, storage.Auth) || strings.Contains(err.Error(), "token-") {
 		t.Errorf("with a revoked token: %v", err)
 	}
-	if err := a.Queue("queue").Create(t.Context()); err != nil {
-		t.Errorf("with the next one: %v", err)
-	}
+	proof.Is(t, a.Queue("queue").Create(t.Context()), nil, "with the next one")
 }
 
 func TestCredentialThatGivesNoTokenIsAuth(t *testing.T) {
@@ -225,9 +219,7 @@ func TestTokenGoesOverPlainHTTPToThisMachineOnly(t *testing.T) {
 	sim := azsim.New(azsim.Config{Accounts: []azsim.Account{{Name: "acct"}}, BeingDeleted: -1})
 	a, err := Open(Options{Endpoint: "http://127.0.0.1:1/acct", TableEndpoint: "http://acct.table.localhost:1", Credential: &issuer{lasts: time.Hour}, Transport: sim.Transport()})
 	must(t, err)
-	if err := a.Queue("queue").Create(t.Context()); err != nil {
-		t.Errorf("a queue: %v", err)
-	}
+	proof.Is(t, a.Queue("queue").Create(t.Context()), nil, "a queue")
 	if _, err := Open(Options{Endpoint: "http://acct.queue.corp.example", Credential: &issuer{}}); err == nil {
 		t.Error("opened with a token over plain http to another machine")
 	}

@@ -137,9 +137,7 @@ func TestAnswersBecomeCodes(t *testing.T) {
 		if c.code != "" && !strings.Contains(err.Error(), "What was wrong. (request 11111111-2222)") {
 			t.Errorf("%s answered %d %s: %q does not pass on what the service says", c.op, c.status, c.code, err)
 		}
-		if f.calls.Load() != 1 {
-			t.Errorf("%s answered %d %s: %d requests", c.op, c.status, c.code, f.calls.Load())
-		}
+		proof.Same(t, f.calls.Load(), 1, c.op, "answered", c.status, c.code, "requests")
 	}
 }
 
@@ -155,9 +153,7 @@ func TestExistingQueueOrTableIsSuccessOfCreate(t *testing.T) {
 		"table create 204": {status: 204},
 		"table create 409": {status: 409, body: jsonError("TableAlreadyExists")},
 	} {
-		if err := requests[op[:len(op)-4]](t.Context(), openFake(t, f)); err != nil {
-			t.Errorf("%s: %v", op, err)
-		}
+		proof.Is(t, requests[op[:len(op)-4]](t.Context(), openFake(t, f)), nil, op)
 	}
 }
 
@@ -177,14 +173,10 @@ func TestOneRequestPerCall(t *testing.T) {
 			{err: &url.Error{Op: "Put", URL: "https://acct.queue.core.windows.net/queue?sig=secret", Err: &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}}},
 		} {
 			err := call(t.Context(), openFake(t, f))
-			if f.calls.Load() != 1 {
-				t.Errorf("%s with %d %v: %d requests", op, f.status, f.err, f.calls.Load())
-			}
+			proof.Same(t, f.calls.Load(), 1, op, "with", f.status, f.err, "requests")
 			done := f.status == 204 && map[string]bool{"create": true, "drop": true, "clear": true, "delete": true, "table create": true, "table drop": true}[op]
 			done = done || f.status == 202 && op == "blob delete"
-			if done != (err == nil) {
-				t.Errorf("%s with %d %q: %v", op, f.status, f.body, err)
-			}
+			proof.Same(t, done, (err == nil), op, "with", f.status, f.body, err)
 			if err != nil && !storage.Ambiguous(err) {
 				t.Errorf("%s with %d %v: %v claims to know that nothing was done", op, f.status, f.err, err)
 			}

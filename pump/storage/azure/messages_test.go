@@ -40,15 +40,13 @@ func TestMessagesAreReadAsAzureSendsThem(t *testing.T) {
 		!m.Inserted.Equal(time.Date(2019, 9, 11, 2, 21, 8, 0, time.UTC)) || !m.NextVisible.Equal(time.Date(2019, 9, 11, 2, 21, 38, 0, time.UTC)) {
 		t.Errorf("%+v %q", m, m.Text)
 	}
-	if _, err := scanMessages([]byte(azureGet[3:]), 1); err != nil {
-		t.Errorf("the scanner left Azure's form to encoding/xml")
-	}
+	proof.Is(t, proof.ErrOf(scanMessages([]byte(azureGet[3:]), 1)), nil,
+		"the scanner left Azure's form to encoding/xml")
 	if ms, err = readMessages([]byte(azuriteGet), 32, hasID|hasReceipt|hasText); err != nil || len(ms) != 1 || len(ms[0].Text) != 0 {
 		t.Errorf("%v, %v", ms, err)
 	}
-	if _, err := scanMessages([]byte(azuriteGet), 1); err != nil {
-		t.Errorf("the scanner left Azurite's form to encoding/xml")
-	}
+	proof.Is(t, proof.ErrOf(scanMessages([]byte(azuriteGet), 1)), nil,
+		"the scanner left Azurite's form to encoding/xml")
 	for _, empty := range []string{emptyList, "<QueueMessagesList/>", "<QueueMessagesList></QueueMessagesList>", "<?xml version=\"1.0\"?>\n<QueueMessagesList>\n</QueueMessagesList>\n"} {
 		if ms, err := readMessages([]byte(empty), 32, hasID); err != nil || len(ms) != 0 {
 			t.Errorf("%q: %v, %v", empty, ms, err)

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -39,8 +40,6 @@ func TestTheHostsOfAnAccountAreWithoutCredentials(t *testing.T) {
 			t.Errorf("%s: %s", endpoint, at)
 		}
 		queue, table := a.(*account).Hosts()
-		if [2]string{queue, table} != want {
-			t.Errorf("%s: %q and %q", endpoint, queue, table)
-		}
+		proof.Same(t, [2]string{queue, table}, want, endpoint, queue, table)
 	}
 }

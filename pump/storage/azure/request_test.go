@@ -19,6 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sync/semaphore"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -63,9 +64,7 @@ func TestRequestsAreTheSDKs(t *testing.T) {
 				delete(mine, "authorization")
 				delete(its, "authorization")
 			}
-			if diff := cmp.Diff(its, mine); diff != "" {
-				t.Errorf("%s: the SDK's request and the driver's differ:\n%s", op, diff)
-			}
+			proof.Same(t, cmp.Diff(its, mine), "", op, "the SDK's request and the driver's differ")
 		}
 	}
 }

@@ -69,9 +69,7 @@ func TestGetOverABrokenConnectionIsSentOnce(t *testing.T) {
 	if _, err := q.Get(t.Context(), 32, time.Minute); !storage.Is(err, storage.MaybeDone) {
 		t.Errorf("a get that the server acted on and did not answer: %v", err)
 	}
-	if n := seen.Load(); n != 2 {
-		t.Errorf("the server saw %d requests of two calls", n)
-	}
+	proof.Same(t, seen.Load(), 2, "the server saw … requests of two calls")
 	mu.Lock()
 	defer mu.Unlock()
 	for _, h := range heads {
@@ -93,9 +91,7 @@ func TestConnectionsAreKept(t *testing.T) {
 			var all sync.WaitGroup
 			for range concurrency {
 				all.Go(func() {
-					if err := q.Delete(t.Context(), testReceipt); err != nil {
-						t.Error(err)
-					}
+					proof.Is(t, q.Delete(t.Context(), testReceipt), nil)
 				})
 			}
 			all.Wait()

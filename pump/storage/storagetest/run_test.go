@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -54,9 +55,7 @@ func TestWantSeesWhatIsWrong(t *testing.T) {
 	} {
 		k := &C{Account: namedAccount{}}
 		k.want(storage.Gone, c.err, "get")
-		if (len(k.failed) == 0) != c.right {
-			t.Errorf("%s: %q", name, k.failed)
-		}
+		proof.Same(t, (len(k.failed) == 0), c.right, name, k.failed)
 	}
 }
 

@@ -98,9 +98,7 @@ func TestSimulatorOverTCP(t *testing.T) {
 	server, err := sim.Listen("", "")
 	must(t, err)
 	t.Cleanup(func() {
-		if err := server.Close(); err != nil {
-			t.Error(err)
-		}
+		proof.Is(t, server.Close(), nil)
 	})
 	client := client(t)
 	opened := func(t testing.TB, via func(storagetest.Doer) storagetest.Doer) storage.Account {

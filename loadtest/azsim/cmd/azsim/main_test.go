@@ -29,9 +29,8 @@ func TestWrongFlagsAreStatusTwo(t *testing.T) {
 		t.Errorf("--help: %d", status)
 	}
 	taken := filepath.Join(t.TempDir(), "none", "pump.yaml")
-	if status := run(t.Context(), []string{"--write-config", taken}, io.Discard, io.Discard); status != 1 {
-		t.Errorf("--write-config into nothing: %d", status)
-	}
+	proof.Same(t, run(t.Context(), []string{"--write-config", taken}, io.Discard, io.Discard), 1,
+		"--write-config into nothing")
 }
 
 // TestOtherMachinesReachTheAccounts has a client ask by a name that is not of loopback, as one does
@@ -75,19 +74,13 @@ func TestOtherMachinesReachTheAccounts(t *testing.T) {
 		t.Fatal(err, got)
 	}
 	connection := got.Accounts[0].ConnectionString
-	if strings.Count(connection, "http://azsim.test:") != 3 {
-		t.Error(connection)
-	}
+	proof.Same(t, strings.Count(connection, "http://azsim.test:"), 3, connection)
 	c, err := azqueue.NewServiceClientFromConnectionString(strings.ReplaceAll(connection, "azsim.test", "127.0.0.1"), nil)
 	proof.Must(t, err)
-	if _, err := c.CreateQueue(t.Context(), "work", nil); err != nil {
-		t.Error(err)
-	}
+	proof.Is(t, proof.ErrOf(c.CreateQueue(t.Context(), "work", nil)), nil)
 	if text, err := os.ReadFile(config); err != nil || !strings.Contains(string(text), "QueueEndpoint=http://127.0.0.1:") {
 		t.Errorf("%s %v", text, err)
 	}
 	stop()
-	if status := <-ended; status != 0 {
-		t.Errorf("status %d", status)
-	}
+	proof.Same(t, <-ended, 0, "status")
 }

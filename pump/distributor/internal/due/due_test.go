@@ -71,9 +71,7 @@ func TestDueTimesOnTheNightsOfTheChange(t *testing.T) {
 			for at := s.Next(from); len(got) < strings.Count(c.want, ",")+1; at = s.Next(at) {
 				got = append(got, at.In(zone).Format("02 15:04 -0700"))
 			}
-			if strings.Join(got, ", ") != c.want {
-				t.Errorf("got %s, want %s", got, c.want)
-			}
+			proof.Same(t, strings.Join(got, ", "), c.want, got)
 		})
 	}
 }
@@ -120,13 +118,9 @@ func TestABadScheduleIsNamedWithTheFix(t *testing.T) {
 		"CRON_TZ=UTC * * * *":      `"CRON_TZ=UTC" is not possible`,
 	} {
 		_, err := Parse(text, "")
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: %v, want %q", text, err, want)
-		}
+		proof.Says(t, err, want, text)
 	}
 	for _, zone := range []string{"Europe/Olso", "Local", "../etc/passwd", "+01:00"} {
-		if _, err := Parse("0 6 * * *", zone); err == nil || !strings.Contains(err.Error(), "Europe/Oslo") {
-			t.Errorf("zone %q: %v", zone, err)
-		}
+		proof.Says(t, proof.ErrOf(Parse("0 6 * * *", zone)), "Europe/Oslo", "zone", zone)
 	}
 }

@@ -158,9 +158,8 @@ func TestWhatWasReadIsPackedWhileTheSourceIsSilent(t *testing.T) {
 			synctest.Wait()
 			var q laneQueue
 			l.swap(&q)
-			if want := bytes.Count([]byte(text), []byte("\n")); len(q.items) != want {
-				t.Errorf("step %d: %d tasks were handed over, want %d", n, len(q.items), want)
-			}
+			proof.Same(t, len(q.items), bytes.Count([]byte(text), []byte("\n")),
+				"step", n, "tasks were handed over")
 		}
 		proof.Same(t, s.Count.Tasks.Load(), 4, "tasks are counted")
 		stop()

@@ -324,16 +324,12 @@ func TestAnOldBarrierForcesWhatItWaitsForToBeSealed(t *testing.T) {
 		time.Sleep(9 * time.Second)
 		synctest.Wait()
 		mu.Lock()
-		if len(sealed) != 0 {
-			t.Errorf("sealed %v too early", sealed)
-		}
+		proof.Same(t, len(sealed), 0, "sealed", sealed, "too early")
 		mu.Unlock()
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		mu.Lock()
-		if fmt.Sprint(sealed) != "[1 2]" {
-			t.Errorf("sealed %v, want what came before the barrier", sealed)
-		}
+		proof.Same(t, fmt.Sprint(sealed), "[1 2]", "sealed", sealed, "what came before the barrier")
 		if after := savedAt.Sub(began); after < 10*time.Second || after > 11*time.Second {
 			t.Errorf("saved after %v", after)
 		}

@@ -69,9 +69,8 @@ func TestTheDestinationsOfASegment(t *testing.T) {
 					r.marked([]uint32{segment}, i+1)
 				}
 			}
-			if got := destinationNames(t, r.Current(), segment); got != c.want {
-				t.Errorf("states %s, marks %s: destinations %s, want %s", c.states, c.marks, got, c.want)
-			}
+			proof.Same(t, destinationNames(t, r.Current(), segment), c.want,
+				"states", c.states, "marks", c.marks, "destinations")
 			asked := ""
 			for choice, list := range r.Current().wanted() {
 				for _, s := range list {
@@ -80,9 +79,7 @@ func TestTheDestinationsOfASegment(t *testing.T) {
 					}
 				}
 			}
-			if asked != c.wanted {
-				t.Errorf("states %s, marks %s: asks for marks of %q, want %q", c.states, c.marks, asked, c.wanted)
-			}
+			proof.Same(t, asked, c.wanted, "states", c.states, "marks", c.marks, "asks for marks")
 		}
 	})
 }

@@ -72,9 +72,7 @@ func TestAnAccountThatTakesNothingHoldsItsShareOfTheMemory(t *testing.T) {
 				p.Wait()
 				must(t, stages.Wait())
 				for name, s := range p.Router.shares {
-					if held := s.held.Load(); held != 0 {
-						t.Errorf("in the end account %s holds %d bytes", name, held)
-					}
+					proof.Same(t, s.held.Load(), 0, "in the end account", name, "holds … bytes")
 				}
 			})
 		})
@@ -111,9 +109,7 @@ func saturated(t *testing.T, w *testworld.World, rate float64, helped bool) (p *
 	return p, func() {
 		over(nil)
 		p.Wait()
-		if err := stages.Wait(); err != nil {
-			t.Error(err)
-		}
+		proof.Is(t, stages.Wait(), nil)
 	}
 }
 

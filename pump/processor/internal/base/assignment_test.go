@@ -110,9 +110,7 @@ func TestAProcessorPollsTheHomesOfWhatItHolds(t *testing.T) {
 		"1": {"accountb/work-00", "accountb/work-01"},
 	} {
 		s := shareOf(instance, v, shards)
-		if got := names(s.Polled()); !slices.Equal(got, want) {
-			t.Errorf("%s polls %v, want %v", instance, got, want)
-		}
+		proof.Alike(t, names(s.Polled()), want, instance, "polls")
 		if s.Lacking != 0 || s.held != 32 || s.Pairs != 4 {
 			t.Errorf("%+v", s)
 		}
@@ -173,9 +171,8 @@ func TestP64TheKeeperBringsStraysHomeUnlessAMarkSaysThatTheyMayBeThere(t *testin
 	choices := m.Choices(segment)
 	queue := func(i int) *queues.Queue { return shards[m.Shards[i]] }
 	at := choices[1]
-	if home := shareOf(fmt.Sprint(at), v, shards).Stray(queue(at), segment); home != queue(0) {
-		t.Errorf("the sweeper brings it to %v, want its home", home)
-	}
+	proof.Same(t, shareOf(fmt.Sprint(at), v, shards).Stray(queue(at), segment), queue(0),
+		"the sweeper brings it to …, want its home")
 	if home := shareOf(fmt.Sprint(choices[2]), v, shards).Stray(queue(at), segment); home != nil {
 		t.Errorf("who does not keep the queue brings it to %v", home)
 	}
@@ -192,9 +189,8 @@ func TestP64TheKeeperBringsStraysHomeUnlessAMarkSaysThatTheyMayBeThere(t *testin
 		t.Errorf("the owner polls %v, marked is %v", names(got), queue(at))
 	}
 	v.Spills[segment] = 1 << 2
-	if home := shareOf(fmt.Sprint(at), v, shards).Stray(queue(at), segment); home != queue(0) {
-		t.Errorf("with a mark of the other choice it is brought to %v", home)
-	}
+	proof.Same(t, shareOf(fmt.Sprint(at), v, shards).Stray(queue(at), segment), queue(0),
+		"with a mark of the other choice it is brought to")
 }
 
 func TestP7ReleasesAreImmediateForAWhileAndThenComeLaterAndLater(t *testing.T) {
@@ -232,7 +228,6 @@ func TestP7ReleasesAreImmediateForAWhileAndThenComeLaterAndLater(t *testing.T) {
 			t.Errorf("delivery %d of a segment without an owner is hidden for %v, want up to %v", n, d, most)
 		}
 	}
-	if d := s.PassOn("0", queue, 0, "m", 1, lease); d != 0 {
-		t.Errorf("what this process is handing over is hidden for %v", d)
-	}
+	proof.Same(t, s.PassOn("0", queue, 0, "m", 1, lease), 0,
+		"what this process is handing over is hidden")
 }

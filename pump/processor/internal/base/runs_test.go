@@ -227,9 +227,7 @@ func TestP13ARunRowIsReadOnceAndAgainWhenItIsOld(t *testing.T) {
 		w.Spread(1, 1)
 		time.Sleep(10 * time.Second)
 		// One of the run's row, and one of the clock, for the rows that may go by their age.
-		if n := reads() - before; n != 5 {
-			t.Errorf("%d reads of the table after %v", n, runKnownFor)
-		}
+		proof.Same(t, reads()-before, 5, "reads of the table after", runKnownFor)
 		p.End()
 	})
 }

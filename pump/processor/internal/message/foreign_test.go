@@ -208,9 +208,7 @@ func TestACopyOfARedrivenTaskOfAnEndedRunIsRecognisedAfterItsMessageWasDeleted(t
 		redriven()
 		s := testworld.Ran(w, processor.New, "p", h, processor.Options{UntilIdle: 10 * time.Second})
 		h.Expect(t, 3, 3)
-		if s.Duplicates != 2 {
-			t.Errorf("%+v", s)
-		}
+		proof.Same(t, s.Duplicates, 2, s)
 	})
 }
 

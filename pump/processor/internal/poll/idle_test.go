@@ -47,9 +47,7 @@ func TestUntilIdleAsksEveryQueueOnceMoreAtTheEnd(t *testing.T) {
 				}}
 				s := testworld.Ran(w, processor.New, "p", h, processor.Options{UntilIdle: 5 * time.Second})
 				h.Expect(t, tasks, tasks+3)
-				if w.Left() != 0 {
-					t.Errorf("%d messages left, %+v", w.Left(), s)
-				}
+				proof.Same(t, w.Left(), 0, "messages left", s)
 			})
 		})
 	}
@@ -88,9 +86,8 @@ func TestUntilIdleSaysWhatItLeavesForLater(t *testing.T) {
 		if d := time.Since(began); d > 10*time.Second || s.Retried != 1 || w.Left() != 1 {
 			t.Errorf("after %v: %+v", d, s)
 		}
-		if w.Logged("tasks that were put back come back later") != 1 {
-			t.Error("nothing says that a task is left")
-		}
+		proof.Same(t, w.Logged("tasks that were put back come back later"), 1,
+			"nothing says that a task is left")
 	})
 }
 

@@ -287,9 +287,7 @@ func TestAProcessorWaitsForItsWorkload(t *testing.T) {
 		proof.Must(t, err)
 		p := testworld.Start(w.T, pr)
 		time.Sleep(time.Minute)
-		if n := w.Logged("waiting for the workload"); n != 1 {
-			t.Errorf("said %d times that it waits", n)
-		}
+		proof.Same(t, w.Logged("waiting for the workload"), 1, "said … times that it waits")
 		w.Cfg.Workload = "late"
 		f := queues.Open(&w.Cfg)
 		proof.Must(t, proof.ErrOf(workload.Ensure(t.Context(), f.Control, workload.Spec{Name: "late", Shards: setup.Shards(w.Cfg), Delivery: "at-least-once"})))

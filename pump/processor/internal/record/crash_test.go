@@ -200,9 +200,7 @@ func TestP56ResultsOutliveADarkControlPlane(t *testing.T) {
 				if n != tasks || twice != 0 || done == 0 || waits == 0 {
 					t.Errorf("%d of %d tasks ran, %d of them twice; in the dark %d were done and the results of %d messages waited", n, tasks, twice, done, waits)
 				}
-				if sp.Recorded+sq.Recorded != int64(tasks) {
-					t.Errorf("%+v\n%+v", sp, sq)
-				}
+				proof.Same(t, sp.Recorded+sq.Recorded, int64(tasks), sp, sq)
 			})
 		})
 	}

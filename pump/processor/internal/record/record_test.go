@@ -83,9 +83,7 @@ func TestP34CopiesOfDifferentCutRunOnce(t *testing.T) {
 					h.Expect(t, 3, 3)
 					w.ExpectEmpty()
 					w.ExpectBook(3, 0)
-					if s.Duplicates != 3 {
-						t.Errorf("%d duplicates recognised, want 3: %+v", s.Duplicates, s)
-					}
+					proof.Same(t, s.Duplicates, 3, "duplicates recognised", s)
 				})
 			})
 		}
@@ -331,9 +329,7 @@ func TestP13ARunIsAskedAboutAgainOnceASegmentIsFenced(t *testing.T) {
 		w.PutTasks(ofP, 0)
 		w.Within(time.Minute, "the copy is gone", func() bool { return w.Left() == 0 })
 		q.End()
-		if hq.Tasks() != 1 {
-			t.Errorf("a copy of a task of a closed run was done again: %v", hq.Times)
-		}
+		proof.Same(t, hq.Tasks(), 1, "a copy of a task of a closed run was done again", hq.Times)
 	})
 }
 

@@ -69,9 +69,7 @@ func TestAHandlerThatIgnoresItsContextCostsItsSlotAndNotItsTask(t *testing.T) {
 				hanging.Add(1)
 				<-release
 				// Its buffer is still its own, however long that takes.
-				if string(task.Body) != fmt.Sprintf("%d/2", task.Segment) {
-					t.Errorf("body %q", task.Body)
-				}
+				proof.Same(t, string(task.Body), fmt.Sprintf("%d/2", task.Segment), "body", task.Body)
 				return nil
 			}
 			return nil
@@ -381,9 +379,7 @@ func TestOneEnvelopeMayEndInEveryWayAtOnce(t *testing.T) {
 			h, err := codec.ReadHeader(text)
 			proof.Must(t, err)
 			for n := range h.Tasks.All() {
-				if n%5 != 2 {
-					t.Errorf("task %d is in quarantine", n)
-				}
+				proof.Same(t, n%5, 2, "task", n, "in quarantine")
 				all = append(all, n)
 			}
 		}
@@ -426,9 +422,7 @@ func TestABatchHandlerGetsWholeEnvelopesAndAnswersForEachTask(t *testing.T) {
 			return nil
 		}
 		s := testworld.Ran(w, processor.New, "p", b, processor.Options{UntilIdle: 2 * time.Minute, Concurrency: 1})
-		if fmt.Sprint(b.sizes) != "[20 2 2 2]" {
-			t.Errorf("batches of %v", b.sizes)
-		}
+		proof.Same(t, fmt.Sprint(b.sizes), "[20 2 2 2]", "batches", b.sizes)
 		if s.Handled != 19 || s.Quarantined != 1 || w.Left() != 0 {
 			t.Errorf("%+v", s)
 		}
