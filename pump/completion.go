@@ -106,13 +106,13 @@ func (e *StuckError) Error() string {
 	if e.Open {
 		return fmt.Sprintf(
 			"run %s is stuck: it was not sent to its end, and no distributor is at work on it; "+
-				"send the rest of its source with: distributor runs repair %[1]s",
+				"send the rest of its source with: distributor runs repair %[1]s --input FILE",
 			e.Run,
 		)
 	}
 	return fmt.Sprintf(
 		"run %s is stuck: %d tasks are neither done nor in quarantine, and the queues are empty: %s; "+
-			"put them again from the run's source with: distributor runs repair %[1]s",
+			"put them again from the run's source with: distributor runs repair %[1]s --input FILE",
 		e.Run, e.Missing, lackText(e.Lacking),
 	)
 }

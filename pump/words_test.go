@@ -21,8 +21,8 @@ func TestErrorsSayWhatIsWrongAndWhatToDo(t *testing.T) {
 		Reject(cause):           "flop",
 		Release(nil):            "put back untried",
 		Busy(time.Second, nil):  `told "not now"`,
-		&StuckError{Open: true}: "run 00000000000000000000000000000000 is stuck: it was not sent to its end, and no distributor is at work on it; send the rest of its source with: distributor runs repair 00000000000000000000000000000000",
-		&StuckError{Missing: 3, Lacking: []SegmentLack{{4, 1}, {9, 2}}}: "run 00000000000000000000000000000000 is stuck: 3 tasks are neither done nor in quarantine, and the queues are empty: 1 of segment 4, 2 of segment 9; put them again from the run's source with: distributor runs repair 00000000000000000000000000000000",
+		&StuckError{Open: true}: "run 00000000000000000000000000000000 is stuck: it was not sent to its end, and no distributor is at work on it; send the rest of its source with: distributor runs repair 00000000000000000000000000000000 --input FILE",
+		&StuckError{Missing: 3, Lacking: []SegmentLack{{4, 1}, {9, 2}}}: "run 00000000000000000000000000000000 is stuck: 3 tasks are neither done nor in quarantine, and the queues are empty: 1 of segment 4, 2 of segment 9; put them again from the run's source with: distributor runs repair 00000000000000000000000000000000 --input FILE",
 		fmt.Errorf("%w", &ConfigError{"a", "b", "c", cause}):            "a: b; c",
 	} {
 		proof.Same(t, err.Error(), want, err)

@@ -39,8 +39,8 @@ Causes:
   unknown-run, other-workload       no processor of this workload may do it
   run-ended, run-expired            its run has ended, or its rows are gone; redriven it is done
                                     (with --again where its rows are gone)
-  bad-line                          no task could be made of a line (see --on-bad-line of
-                                    distributor run)`,
+  bad-line                          no task could be made of a line (see
+                                    --on-bad-line of distributor run)`,
 	}
 	return cli.Group(cmd, sub...)
 }

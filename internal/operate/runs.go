@@ -24,8 +24,8 @@ func runsCommand(short string, sub ...*cobra.Command) *cobra.Command {
 		Long: `Look at runs, wait for them, repair and end them. A run is one distribution. It is open
 until its source is sent, sealed then, and closed when every task is done or in quarantine.
 One that cannot go on is broken; one whose client is gone is abandoned, and its source can be
-sent to the end with distributor runs repair RUN. Runs that no distributor continues end by
-themselves after a quiet hour.`,
+sent to the end with distributor runs repair RUN --input FILE. Runs that no distributor
+continues end by themselves after a quiet hour.`,
 	}
 	return cli.Group(cmd, sub...)
 }

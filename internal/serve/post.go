@@ -309,7 +309,7 @@ func (s *Server) outcomes(did distributor.Posted, err error, lines []int, keyed 
 	switch {
 	case errors.Is(err, codec.ErrTaskTooLarge):
 		bad := a.Outcomes[0]
-		fix := "start distributor serve with --blob-above 40KiB"
+		fix := "start it so: distributor serve --blob-above 40KiB"
 		if s.o.Large {
 			fix = "put the data into a blob, and post its address"
 		}

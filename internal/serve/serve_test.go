@@ -132,7 +132,7 @@ func TestWhatAPostIsAnswered(t *testing.T) {
 			"a picture":            {"x", "image/png", 415, 0, "", "ndjson", 0},
 			"a large body":         {long + "x", lines, 413, 0, "", "divide", 0},
 			"many lines":           {strings.Repeat(`{"city":"Oslo","n":1}`+"\n", maxLines+1), lines, 413, 0, "", "divide", 0},
-			"a large task":         {`{"city":"Oslo","n":1,"x":"` + noise(200<<10) + `"}`, lines, 413, 1, "", "serve with --blob-above", 0},
+			"a large task":         {`{"city":"Oslo","n":1,"x":"` + noise(200<<10) + `"}`, lines, 413, 1, "", "serve --blob-above", 0},
 			"no type of media":     {"1", ";;;", 415, 0, "", "ndjson", 0},
 			"another charset":      {"1", lines + "; charset=utf-16", 415, 0, "", "UTF-8", 0},
 			"not UTF-8":            {`{"city":"\ufffd","n":1}` + "\n{\"city\":\"\xf8\",\"n\":1}", lines, 400, 2, "", "mend", 0},

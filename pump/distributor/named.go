@@ -200,7 +200,7 @@ func (d *Distributor) leftOf(
 		return l, errSent
 	default:
 		return l, &refusal{fmt.Errorf("%w: run %s of the name %q is %s: %s; see whether this mends it: "+
-			"distributor runs repair %s; or use another name",
+			"distributor runs repair %s --input FILE; or use another name",
 			pump.ErrRunState, r.id, d.opts.Name, row.State, row.Note, r.id)}
 	}
 	l = election.Left{Epoch: row.Epoch, Run: r.id, RunEpoch: row.Epoch}

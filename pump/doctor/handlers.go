@@ -26,14 +26,14 @@ func (c *checkup) handlers(s *status.Status) {
 			}
 			c.find(
 				CheckHandlersStuck, severity, p.Instance,
-				"end what they wait for; bound it with: processor run --task-timeout 5m",
+				"end what they wait for; bound it with: processor run --exec CMD --task-timeout 5m",
 				"handlers that have not returned for long: %d%s; the first began at %s and is at task %s",
 				f.Count, of, f.Since.Format(time.DateTime), f.Task,
 			)
 		}
 		if p.NotNowSince != nil {
 			c.find(CheckNotNow, Warning, p.Instance,
-				"raise what the endpoint allows, or ask it for less: processor run --max-rate N",
+				"raise what the endpoint allows, or ask it for less: processor run --exec CMD --max-rate N",
 				"tasks were told \"not now\" %d times since %s, so fewer are started: %s",
 				p.NotNow, p.NotNowSince.Format(time.DateTime), p.NotNowError)
 		}

@@ -162,7 +162,7 @@ func (w *waiter) look(ctx context.Context) (over bool, err error) {
 	case workload.RunBroken:
 		return false, fmt.Errorf(
 			"run %s: %w: it is broken: %s; its source can be sent to the end with: "+
-				"distributor runs repair %[1]s",
+				"distributor runs repair %[1]s --input FILE",
 			w.id, pump.ErrRunState, w.run.Note,
 		)
 	case workload.RunAbandoned:
@@ -275,7 +275,7 @@ func (w *waiter) orphaned(ctx context.Context) error {
 		w.orphan = time.Now()
 		w.cfg.Log.Warn("the run is open, and no distributor seems to be at work on it",
 			"run", w.id.String(), "fix", "send the rest of its source with: distributor runs repair "+
-				w.id.String())
+				w.id.String()+" --input FILE")
 	case time.Since(w.orphan) >= w.o.StuckAfter:
 		return &pump.StuckError{Run: w.id, Open: true, Lacking: []pump.SegmentLack{}}
 	}

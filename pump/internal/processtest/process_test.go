@@ -41,7 +41,8 @@ func buildAndRun(m *testing.M) int {
 	if raceEnabled {
 		args = append(args, "-race")
 	}
-	build := exec.Command("go", append(args, "../../../cmd/distributor", "../../../cmd/processor", "../../../loadtest")...)
+	build := exec.Command("go", append(args, "../../../cmd/distributor", "../../../cmd/processor", "../../../loadtest",
+		"../../../loadtest/azsim/cmd/azsim")...)
 	build.Stderr = os.Stderr
 	if err := build.Run(); err != nil {
 		fmt.Fprintln(os.Stderr, "building the binaries:", err)
