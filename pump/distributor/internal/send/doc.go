@@ -33,11 +33,11 @@
 // queue, gets 4 to 16 a queue and 16 to 64 an account.
 //
 // Sealed and unacknowledged messages take 48 MiB together, or 96 KiB a queue beyond 512 queues.
-// Each message counts its buffer twice, and 2 KiB at least beside it. An account holds at most the
-// larger of a quarter and its even share, and its even share if it has acknowledged nothing for a
-// second (share.go). A sink is full, and the lane waits, if what waits there takes 8 s of the
-// queue's budget. Both bounds change, so a sink is a list under a lock and not a channel. After
-// four requests without an answer deadlines are 3 s.
+// Each message counts its buffer, and its text again or 2 KiB if that is more. An account holds at
+// most the larger of a quarter and its even share, and its even share if it has acknowledged
+// nothing for a second (share.go). A sink is full, and the lane waits, if what waits there takes 8
+// s of the queue's budget. Both bounds change, so a sink is a list under a lock and not a channel.
+// After four requests without an answer deadlines are 3 s.
 //
 // # Nudges
 //
