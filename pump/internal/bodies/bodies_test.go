@@ -91,6 +91,28 @@ func TestHandlersSeeLargeBodiesAndTheSweepRemovesThem(t *testing.T) {
 	})
 }
 
+// Bodies that come day and night would grow without an end if fewer went.
+func TestTheSweepRemovesHundredsOfBodiesASecond(t *testing.T) {
+	testworld.In(t, testworld.Once, 1, 1, nil, func(t *testing.T, w *testworld.World) {
+		p := testworld.Begun(w, processor.New, "p", &testworld.Seen{}, processor.Options{})
+		w.Settled(1)
+		testworld.Ran(w, distributor.New, "d", listOf(2), inBlobs)
+		swept(w) // the next one begins after an hour
+		at := w.Cfg.Accounts[0].Storage.Container("work-bodies")
+		const more = 3000
+		for n := range more {
+			proof.Must(t, at.Put(t.Context(), fmt.Sprintf("%v/0/%d", w.Newest(), 1000+n), []byte("x"), nil))
+		}
+		w.Within(3*time.Hour, "a sweep begins", func() bool { return blobs(w) < more })
+		began := time.Now()
+		w.Within(time.Minute, "no body is left", func() bool { return blobs(w) == 0 })
+		if took := time.Since(began); took > 6*time.Second {
+			t.Errorf("the sweep of %d bodies took %v", more, took)
+		}
+		p.End()
+	})
+}
+
 // Each process ends in turn after each of its requests, before the answer; another goes on. No task
 // is lost or recorded twice, and no body is left.
 func TestACrashAfterEachRequestLosesNoBodyAndLeavesNone(t *testing.T) {

@@ -327,7 +327,7 @@ func TestASweepThatIsCutShortIsEndedByTheNext(t *testing.T) {
 			p := testworld.Begun(w, processor.New, "p", r.answers("p"), kept)
 			runOf := func(print string) (id pump.RunID, objectsMore int) {
 				before := objects(w)
-				testworld.Ran(w, distributor.New, "d"+print, &testworld.ListSource{Print: print, N: 150, Pace: 50 * time.Millisecond}, distributor.Options{SealAge: time.Second})
+				testworld.Ran(w, distributor.New, "d"+print, &testworld.ListSource{Print: print, N: 450, Pace: 50 * time.Millisecond}, distributor.Options{SealAge: time.Second})
 				w.Within(time.Minute, "all is done", func() bool { return w.Left() == 0 })
 				time.Sleep(time.Minute)
 				return w.Newest(), objects(w) - before
@@ -351,7 +351,7 @@ func TestASweepThatIsCutShortIsEndedByTheNext(t *testing.T) {
 			if err != nil || len(found) > 0 {
 				t.Errorf("rows are left: %v, %v", found, err)
 			}
-			expectResults(w, run, 150)
+			expectResults(w, run, 450)
 			q.End()
 			p.Stop()
 			<-p.Done
