@@ -18,6 +18,9 @@ type Hooks struct {
 	// Ended is called when a handler has returned, with how many tasks it had, one or those of a
 	// batch, and for how long.
 	Ended func(tasks int, took time.Duration)
+	// Body is called after the body of a large task was put into a blob ("put-blob") or read from one
+	// ("get-blob"), with its size.
+	Body func(operation string, bytes int)
 	// Priced is called with the prices in force, when the process starts and when others are: those of
 	// the workload's settings or of the configuration.
 	Priced func(list Prices)

@@ -102,6 +102,7 @@ func allMetrics(t *testing.T) (
 		h.Request("a", "q", "put", time.Second, nil)
 		h.Request("a", "q", "put", time.Second, &storage.Error{Code: storage.Throttled})
 		h.Request("a", "work-bodies", "put-blob", time.Second, nil)
+		h.Body("put-blob", 1)
 		h.Quarantine("a", "rejected", 1)
 		if role == "processor" {
 			h.Started(1, time.Second)

@@ -2,6 +2,7 @@ package capacity
 
 import (
 	"math"
+	"time"
 
 	"github.com/queuepump/queuepump/internal/upkeep"
 )
@@ -58,13 +59,20 @@ func (in *Input) count(p *Plan, got float64) {
 	tablesDay := r.Table*busy + idle*(day-busy)
 	r.PerDay = queuesDay + tablesDay
 
-	r.Objects = in.objects(p)
+	r.Objects, r.Bodies = in.objects(p), in.Rate*in.LargePart
+	// Blobs are looked at once an hour, and then go.
+	p.StoredResults = in.Rate * busy * in.Results / in.ResultsRatio *
+		(in.Retention + time.Hour).Hours() / 24
+	p.StoredBodies = r.Bodies * busy * in.LargeBytes
 	p.Money = Money{
 		Results: r.Objects * busy * in.Prices.Of("put-blob"),
+		Bodies:  r.Bodies * busy * (in.Prices.Of("put-blob") + in.Prices.Of("get-blob")),
+		Stored:  (p.StoredResults + p.StoredBodies) / 1e9 * in.StoredPrice * 12 / 365,
 		Queues:  queuesDay / 1e4 * in.Prices.Queue, Tables: tablesDay / 1e4 * in.Prices.Table,
 		VMs: float64(p.VMs) * 24 * in.Machine.PerHour,
 	}
-	p.Money.Total = p.Money.Queues + p.Money.Tables + p.Money.Results + p.Money.VMs
+	p.Money.Total = p.Money.Queues + p.Money.Tables + p.Money.Results + p.Money.VMs +
+		p.Money.Bodies + p.Money.Stored
 	if tasks := in.Rate * busy; tasks > 0 {
 		p.Money.PerMillion = p.Money.Total / tasks * 1e6
 	}
@@ -109,9 +117,9 @@ func (in *Input) connections(p *Plan) int {
 	processors, distributors := float64(p.Processors), float64(p.Distributors)
 	return int(
 		under(
-			p.Requests.Get+p.Requests.Delete+p.Requests.Renew, processors,
+			p.Requests.Get+p.Requests.Delete+p.Requests.Renew+p.Requests.Bodies, processors,
 		) + under(
-			p.Requests.Put, distributors,
+			p.Requests.Put+p.Requests.Bodies, distributors,
 		) + processors + distributors,
 	)
 }

@@ -22,8 +22,13 @@ type Input struct {
 	SealAge time.Duration
 	MaxOpen int64   // bytes of all open messages of the distributor. Default 96 MiB
 	Once    bool    // mode once: each task's end is recorded
-	Results float64 // bytes of a result that is kept in blobs; 0: none is
-	Elected bool    // distributors elect one of them, which saves checkpoints
+	Results float64 // bytes of the line of a result that is kept in blobs; 0: none is
+	// ResultsRatio is bytes of such lines to one that is stored. Default 4
+	ResultsRatio float64
+	Retention    time.Duration // for how long results are kept after their run. Default 168 h
+	LargePart    float64       // of the tasks, besides those of Sample, have bodies in blobs
+	LargeBytes   float64       // of such a body
+	Elected      bool          // distributors elect one of them, which saves checkpoints
 
 	Accounts int // to be used; 0: as many as it takes
 	Queues   int // of each account; 0: as many as it takes, and 8 at least
@@ -41,8 +46,9 @@ type Input struct {
 	// of a day in which tasks come at that rate; none come in the others. Default 24
 	Hours float64
 
-	Machine Machine
-	Prices  pump.Prices
+	Machine     Machine
+	Prices      pump.Prices
+	StoredPrice float64 // of a GB in blobs a month
 }
 
 // Machine is what each process runs on.
@@ -81,6 +87,8 @@ func (in Input) Defaults() (Input, error) {
 	in.Latency = cmp.Or(in.Latency, defaultLatency)
 	in.RequestCPU = cmp.Or(in.RequestCPU, defaultRequestCPU)
 	in.Hours = cmp.Or(in.Hours, 24)
+	in.Retention = cmp.Or(in.Retention, 7*24*time.Hour)
+	in.ResultsRatio = cmp.Or(in.ResultsRatio, 4)
 	in.Machine = cmp.Or(in.Machine, DefaultMachine)
 	in.Prices = cmp.Or(in.Prices, pump.Prices{}.OrPublished())
 	for _, f := range []struct {
@@ -95,6 +103,9 @@ func (in Input) Defaults() (Input, error) {
 		{"pack", float64(in.Pack), 0, maxTasks},
 		{"accounts", float64(in.Accounts), 0, maxAccounts},
 		{"results", in.Results, 0, 4 << 20},
+		{"results-ratio", in.ResultsRatio, 0.5, 1000},
+		{"retention", in.Retention.Hours(), 0, 1e6}, // hours
+		{"large-share", in.LargePart, 0, 1},
 		{"queues", float64(in.Queues), 0, maxQueues},
 		{"account-limit", in.AccountLimit, 1, 1e9},
 		{"queue-limit", in.QueueLimit, 1, 1e9},
@@ -107,6 +118,7 @@ func (in Input) Defaults() (Input, error) {
 		{"vm-price", in.Machine.PerHour, 0, 1e4},
 		{"queue-price", in.Prices.Queue, 0, 1e4},
 		{"table-price", in.Prices.Table, 0, 1e4},
+		{"stored-price", in.StoredPrice, 0, 1e4},
 	} {
 		if !(f.value >= f.least && f.value <= f.most) { // so written that NaN fails too
 			return in, pump.Invalid(f.name,

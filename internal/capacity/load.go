@@ -66,16 +66,18 @@ const (
 // cpu is the seconds of a core that a task takes in its processor, sending the seconds in the
 // distributor.
 func (in *Input) cpu(l *load) float64 {
-	return in.HandlerCPU + in.Sample.OpenSeconds + engineCPU + in.RequestCPU*(l.got+1)/l.packing.Tasks
+	return in.HandlerCPU + in.Sample.OpenSeconds + engineCPU +
+		in.RequestCPU*((l.got+1)/l.packing.Tasks+in.LargePart)
 }
 
 func (in *Input) sending(l *load) float64 {
-	return in.Sample.PackSeconds + in.RequestCPU/l.packing.Tasks
+	return in.Sample.PackSeconds + in.RequestCPU*(1/l.packing.Tasks+in.LargePart)
 }
 
 // bytes is how many bytes a task brings to its processor's network.
 func (in *Input) bytes(l *load) float64 {
-	return (l.packing.Bytes + requestBytes*(l.got+1)) / l.packing.Tasks
+	return (l.packing.Bytes+requestBytes*(l.got+1))/l.packing.Tasks +
+		in.LargePart*(in.LargeBytes+requestBytes)
 }
 
 func (in *Input) bytesPerSecond() float64 { return in.Machine.Mbits * 1e6 / 8 }
@@ -103,7 +105,8 @@ func (in *Input) resources(p *Plan) (all []resource) {
 	processors := in.spread(p, p.Processors)
 	add("accounts", "more accounts, or more tasks in a message",
 		func(l *load) float64 {
-			return l.packing.Messages * l.cost / in.AccountLimit / float64(p.Accounts)
+			blobs := 2 * l.rate * in.LargePart // a put and a get of each body
+			return (l.packing.Messages*l.cost + blobs) / in.AccountLimit / float64(p.Accounts)
 		},
 		"%d x %s messages/s", p.Accounts, Short(in.AccountLimit))
 	add("queues", "more queues an account, or more accounts",

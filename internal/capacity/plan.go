@@ -28,6 +28,11 @@ type Plan struct {
 	Requests Requests `json:"requests"`
 	Money    Money    `json:"money"`
 
+	// StoredResults and StoredBodies are bytes that lie in blobs in the long run: results until the
+	// retention of their runs is over, and the bodies of a day, as if runs were closed daily.
+	StoredResults float64 `json:"storedResults,omitempty"`
+	StoredBodies  float64 `json:"storedBodies,omitempty"`
+
 	// Limits are what bounds the tasks a second, the lowest first; the first is the Bottleneck.
 	Limits     []Limit `json:"limits"`
 	Bottleneck string  `json:"bottleneck"`
@@ -43,7 +48,7 @@ type Plan struct {
 // Packing is how tasks share messages.
 type Packing struct {
 	Tasks    float64 `json:"tasks"`    // in a message
-	By       string  `json:"by"`       // what limits that: size, pack, handling, memory or seal-age
+	By       string  `json:"by"`       // the limit: size, pack, handling, memory, seal-age or bodies
 	Bytes    float64 `json:"bytes"`    // of a message's text
 	Messages float64 `json:"messages"` // a second
 	// Counts is what one counts against the limits of its queue and account, from its put to its
@@ -59,6 +64,7 @@ type Requests struct {
 	Renew       float64 `json:"renew"`
 	Table       float64 `json:"table"`
 	Objects     float64 `json:"objects,omitempty"` // of results, put into blobs
+	Bodies      float64 `json:"bodies,omitempty"`  // of tasks, put into blobs; as many are got
 	PerThousand float64 `json:"perThousand"`       // tasks; those to queues
 	PerDay      float64 `json:"perDay"`
 }
@@ -68,6 +74,8 @@ type Money struct {
 	Queues     float64 `json:"queues"`
 	Tables     float64 `json:"tables"`
 	Results    float64 `json:"results,omitempty"` // puts of their objects
+	Bodies     float64 `json:"bodies,omitempty"`  // puts and gets of bodies
+	Stored     float64 `json:"stored,omitempty"`  // in blobs
 	VMs        float64 `json:"vms"`
 	Total      float64 `json:"total"`
 	PerMillion float64 `json:"perMillion"` // tasks
@@ -234,6 +242,7 @@ func Short(v float64) string {
 
 // packing is how many tasks share a message at a rate with so many segments.
 func (in *Input) packing(rate float64, segments int) Packing {
+	large := in.LargePart
 	k, by := in.Sample.PerFull, "size"
 	if in.Pack > 0 && float64(in.Pack) <= k {
 		k, by = float64(in.Pack), "pack"
@@ -254,11 +263,16 @@ func (in *Input) packing(rate float64, segments int) Packing {
 	}
 	if in.SealAge > 0 {
 		// The first task opens the envelope, and tasks that come within the age join it.
-		if most := 1 + rate/used*in.SealAge.Seconds(); most < k {
+		if most := 1 + rate*(1-large)/used*in.SealAge.Seconds(); most < k {
 			k, by = most, "seal-age"
 		}
 	}
-	return Packing{Tasks: k, By: by, Bytes: headerText + k*in.Sample.Text, Messages: rate / k}
+	if large*k > 1-large { // most messages are of a large task, which has one of its own
+		by = "bodies"
+	}
+	k = 1 / ((1-large)/k + large)
+	text := k * (1 - large) * in.Sample.Text
+	return Packing{Tasks: k, By: by, Bytes: headerText + text, Messages: rate / k}
 }
 
 // envelopeSeconds is how long the tasks of one message should be in the handlers at most;

@@ -18,6 +18,7 @@ func TestTheFormulasOfTheTuningPageAreThoseOfThePlan(t *testing.T) {
 		{Rate: 200, HandlerSeconds: 30, Sample: Assumed(900, 5, 0), Segments: 64, Queues: 8, Elected: true},
 		{Rate: 2000, HandlerSeconds: 0.5, Sample: Assumed(90, 5, 0), Accounts: 3, Queues: 7, Headroom: 0.4},
 		{Rate: 20_000, HandlerSeconds: 0.001, Sample: Assumed(4000, 3, 0), Hours: 10},
+		{Rate: 5000, HandlerSeconds: 0.02, Sample: Assumed(200, 4, 0), Results: 2000, StoredPrice: 0.02},
 	} {
 		in.GetPerMsg = true
 		if in.Headroom == 0 {
@@ -105,5 +106,8 @@ func pageFormulas(t *testing.T, in *Input, p *Plan) {
 	busy := in.Hours * 3600
 	day := (2*M+M*g+renew)*busy + min(10, Q/5)*(86_400-busy)
 	same("queues a day", p.Money.Queues, day/1e4*0.004)
+	stored := R * busy * in.Results / in.ResultsRatio * (in.Retention.Hours() + 1) / 24
+	same("stored", p.StoredResults, stored)
+	same("stored, a day", p.Money.Stored, stored/1e9*in.StoredPrice*12/365)
 	same("machines a day", p.Money.VMs, (X+D)*24*in.Machine.PerHour)
 }

@@ -192,7 +192,7 @@ func Explain(err error, f *configfile.File) error {
 	if !ok {
 		return err
 	}
-	if configfile.Has(ce.Field) {
+	if f != nil && configfile.Has(ce.Field) {
 		return f.Locate(err)
 	}
 	return Usage("--%s: %s; %s", strings.ReplaceAll(ce.Field, ".", "-"), ce.Problem, ce.Fix)

@@ -50,7 +50,9 @@ The published 2,000 messages/s of a queue are for messages of 1 KiB; Azure does
 not promise as much for full ones of 64 KiB, so try it (loadtest) before relying on it.
 The CPU of packing and opening is measured on this machine, the handler's is what
 --handler-cpu-seconds says. The plan counts no retries, no traffic to other regions,
-and no storage of what waits. Unless you give yours, prices are the
+no storage of what waits in queues, and no CPU of bodies in blobs. What lies in blobs
+is as much as in the long run: results until an hour after --retention, if a run takes
+no time, and the bodies of a day. Unless you give yours, prices are the
 ` + pump.Prices{}.OrPublished().Source + `.
 
 How a rate is kept: one processor for each machine, one distributor (which is the
@@ -112,7 +114,13 @@ func (f *planFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&f.delivery, "delivery", string(pump.AtLeastOnce),
 		"the delivery `MODE`: at-least-once or once")
 	flags.Float64Var(&f.in.Results, "results", 0,
-		"bytes of a result that processors keep in blobs (default: none is kept)")
+		"bytes of the line of a result that processors keep in blobs (default: none is kept)")
+	flags.Float64Var(&f.in.ResultsRatio, "results-ratio", 4, "bytes of such lines to one that is "+
+		"stored; JSON lines have 4 to 8, what does not compress has 1.2")
+	flags.DurationVar(&f.in.Retention, "retention", 168*time.Hour, "how long results are kept")
+	flags.Float64Var(&f.in.LargePart, "large-share", 0, "part of the tasks, 0 to 1, whose bodies go "+
+		"into blobs (--blob-above); the others are as --input or --task-bytes says")
+	flags.Float64Var(&f.in.LargeBytes, "large-bytes", 0, "bytes of such a body")
 	flags.BoolVar(&f.in.Elected, "elected", false,
 		"distributors elect one of them, as with run --every, who saves checkpoints")
 	flags.IntVar(&f.in.Accounts, "accounts", 0,
@@ -142,6 +150,8 @@ func (f *planFlags) add(cmd *cobra.Command) {
 		"of 10,000 requests to tables")
 	flags.StringVar(&f.in.Prices.Currency, "currency", f.in.Prices.Currency,
 		"of the prices, for the printout")
+	flags.Float64Var(&f.in.StoredPrice, "stored-price", 0.02,
+		"of a GB (10^9 bytes) a month in blobs; 0.018 to 0.021 in US regions (hot, LRS)")
 	flags.BoolVar(&f.json, "json", false, "print the plan as a JSON object")
 	cli.SeldomBut(cmd, "rate", "handler-seconds", "input", "task-bytes", "config", "json")
 }
@@ -217,6 +227,7 @@ func (f *planFlags) configured(changed func(string) bool) error {
 		f.in.Segments = max(c.Segments, 0)
 	})
 	take("delivery", func() { f.delivery = cmp.Or(string(c.Delivery), f.delivery) })
+	take("retention", func() { f.in.Retention = cmp.Or(c.Retention, f.in.Retention) })
 	take("account-limit", func() { f.in.AccountLimit = cmp.Or(c.Budget.Account, f.in.AccountLimit) })
 	take("queue-limit", func() { f.in.QueueLimit = cmp.Or(c.Budget.Queue, f.in.QueueLimit) })
 	if c.Prices != (pump.Prices{}) {
@@ -241,6 +252,9 @@ func (f *planFlags) settings(changed func(string) bool) error {
 		f.in.Once = true
 	default:
 		return cli.Usage("--delivery: %q is not a delivery mode; use at-least-once or once", f.delivery)
+	}
+	if f.in.LargePart > 0 && !(f.in.LargeBytes > 0 && f.in.Once) {
+		return cli.Usage("--large-share needs --large-bytes and --delivery once")
 	}
 	switch f.getCosts {
 	case "messages":
@@ -268,15 +282,20 @@ func (f *planFlags) oneCurrency(changed func(string) bool) error {
 	is, published := f.in.Prices.Currency, pump.Prices{}.OrPublished().Currency
 	requests := cmp.Or(f.priced, published)
 	for _, price := range []struct{ flag, currency string }{
-		{"queue-price", requests}, {"table-price", requests}, {"vm-price", published},
+		{"queue-price", requests},
+		{"table-price", requests},
+		{"vm-price", published},
+		{"stored-price", published},
 	} {
-		if is != price.currency && !changed(price.flag) {
+		unused := price.flag == "stored-price" && f.in.Results+f.in.LargePart == 0
+		if is != price.currency && !changed(price.flag) && !unused {
 			return cli.Usage("--%s is missing: the plan is in %.12q, and this price in %s unless "+
 				"you give it; 0 leaves it out",
 				price.flag, is, price.currency)
 		}
 	}
-	if changed("queue-price") || changed("table-price") || changed("vm-price") {
+	if changed("queue-price") || changed("table-price") || changed("vm-price") ||
+		changed("stored-price") {
 		if f.in.Prices.Source = "as given"; is == published {
 			f.in.Prices.Source += ", the others " + pump.Prices{}.OrPublished().Source
 		}

@@ -61,11 +61,7 @@ func printPlan(w io.Writer, p *capacity.Plan, in *capacity.Input, measured strin
 		fmt.Sprintf("queues %s, tables %s, machines %s; %s for a million tasks",
 			money(p.Money.Queues, c), money(p.Money.Tables, c), money(p.Money.VMs, c),
 			money(p.Money.PerMillion, c)))
-	if r.Objects > 0 {
-		row("results", capacity.Short(r.Objects)+" objects/s",
-			fmt.Sprintf("puts of blobs: %s of the money a day; %s of lines a day, stored compressed",
-				money(p.Money.Results, c), cli.Bytes(int64(p.Rate*in.Results*in.Hours*3600))))
-	}
+	blobRows(p, in, row)
 	_ = t.Flush()
 
 	fmt.Fprintf(&b, "\nbottleneck: %s, full at %s tasks/s. What moves it: %s.\n\n",
@@ -93,7 +89,7 @@ func printPlan(w io.Writer, p *capacity.Plan, in *capacity.Input, measured strin
 		}
 		if s.Large > 0 {
 			fmt.Fprintf(&b, "%s of those fit no message. With --blob-above 40KiB their bodies go into "+
-				"blobs: a put and a get of 10,000 cost %s.\n",
+				"blobs: a put and a get of 10,000 cost %s. --large-share plans with them.\n",
 				cli.Plural(int64(s.Large), "line"),
 				moneyText(1e4*(p.Prices.Of("put-blob")+p.Prices.Of("get-blob")), p.Prices.Currency))
 		}
@@ -106,10 +102,32 @@ func printPlan(w io.Writer, p *capacity.Plan, in *capacity.Input, measured strin
 	return err
 }
 
+// blobRows prints what is put into blobs and lies there.
+func blobRows(p *capacity.Plan, in *capacity.Input, row func(name, value string, why ...string)) {
+	c := p.Prices.Currency
+	stored := func(bytes float64) string {
+		return fmt.Sprintf("%s GB lie stored in the long run: %s a month", capacity.Short(bytes/1e9),
+			money(bytes/1e9*in.StoredPrice, c))
+	}
+	if n := p.Requests.Objects; n > 0 {
+		row("results", capacity.Short(n)+" objects/s",
+			fmt.Sprintf("puts of blobs: %s of the money a day; %s of lines a day, %s to 1 compressed",
+				money(p.Money.Results, c), cli.Bytes(int64(p.Rate*in.Results*in.Hours*3600)),
+				capacity.Short(in.ResultsRatio)), stored(p.StoredResults))
+	}
+	if n := p.Requests.Bodies; n > 0 {
+		row("bodies", capacity.Short(n)+"/s", fmt.Sprintf("puts and gets of blobs: %s of the money a day",
+			money(p.Money.Bodies, c)), stored(p.StoredBodies))
+	}
+}
+
 // packedBy says in words what keeps messages from being larger.
 func packedBy(p *capacity.Plan, in *capacity.Input) string {
 	full := capacity.Short(p.Sample.PerFull)
 	switch p.Packing.By {
+	case "bodies":
+		return fmt.Sprintf("%s %% of the tasks have bodies in blobs, each in a message of its own",
+			capacity.Short(100*in.LargePart))
 	case "pack":
 		return "by --pack"
 	case "handling":

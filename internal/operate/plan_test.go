@@ -106,6 +106,11 @@ func TestPlanSaysWhatIsMissingOrTooMuch(t *testing.T) {
 		{append(enough, "--task-bytes", "1", "--get-costs", "nothing"), `"nothing" is not a way to count`},
 		{append(enough, "--task-bytes", "1", "--headroom", "2"), "--headroom: 2 is out of range"},
 		{append(enough, "--input", path, "--sample", "0"), "--sample: 0 is out of range"},
+		{append(enough, "--task-bytes", "1", "--delivery", "once", "--large-share", "0.1"), "--large-share needs --large-bytes and"},
+		{append(enough, "--task-bytes", "1", "--large-share", "0.1", "--large-bytes", "9"), "and --delivery once"},
+		{append(enough, "--task-bytes", "1", "--delivery", "once", "--large-share", "2", "--large-bytes", "1e6"), "--large-share: 2 is out of range"},
+		{append(enough, "--task-bytes", "1", "--retention", "-1h"), "--retention: -1 is out of range"},
+		{append(enough, "--task-bytes", "1", "--segments", "65"), "--segments: 65 is not"},
 		{append(enough, "--input", path, "--files", "."), "only one of"},
 		{[]string{"--rate", "-1", "--handler-seconds", "1", "--task-bytes", "1"}, "--rate: -1 is out of range"},
 	} {
@@ -172,6 +177,7 @@ func TestAPlanIsInOneCurrency(t *testing.T) {
 		"--config " + config:                                             "--vm-price is missing",
 		"--vm-price 0 --config " + config:                                "machines 0.00 EUR",
 		"--vm-price 0 --currency USD --config " + config:                 "--queue-price is missing",
+		"--vm-price 0 --results 9 --config " + config:                    "--stored-price is missing",
 		"--vm-price 0 --currency USD --queue-price 1 --config " + config: "--table-price is missing",
 	} {
 		args := append(strings.Fields(args), "--rate", "10", "--handler-seconds", "0.1", "--task-bytes", "100")
@@ -220,13 +226,82 @@ func TestAPlanSaysWhatResultsCost(t *testing.T) {
 		must(t, json.Unmarshal([]byte(out), &p))
 		cost := want * 24 * 3600 * 12.5 * p.Prices.Queue / 1e4
 		if math.Abs(p.Requests.Objects-want) > 1e-6 || math.Abs(p.Money.Results-cost) > 1e-6 ||
-			math.Abs(p.Money.Total-p.Money.Queues-p.Money.Tables-p.Money.Results-p.Money.VMs) > 1e-6 {
+			math.Abs(p.Money.Total-p.Money.Queues-p.Money.Tables-p.Money.Results-p.Money.Stored-p.Money.VMs) > 1e-6 {
 			t.Errorf("results of %s bytes: %v objects a second, %+v", results, p.Requests.Objects, p.Money)
+		}
+		var size float64
+		fmt.Sscan(results, &size)
+		stored := 50_000 * size / 4 * 169 * 3600 // a retention and an hour
+		if math.Abs(p.StoredResults-stored) > 1 || p.StoredBodies != 0 || math.Abs(p.Money.Stored-stored/1e9*0.02*12/365) > 1e-6 {
+			t.Errorf("results of %s bytes: %v, %+v", results, p.StoredResults, p.Money)
 		}
 	}
 	out, err := planned(t, "--rate", "3", "--handler-seconds", "0.02", "--task-bytes", "200", "--results", "2000")
 	must(t, err)
 	if !strings.Contains(out, "1 objects/s") {
 		t.Errorf("a trickle:\n%s", out)
+	}
+	// 10 hours of 100 results a second, 20 days: 3.6 GB of lines a day are 0.9 stored.
+	config := configured(t, "delivery: once\nretention: 479h\n")
+	out, err = planned(t, "--rate", "100", "--hours", "10", "--handler-seconds", "0.02", "--task-bytes", "200", "--results", "1000", "--config", config)
+	must(t, err)
+	if !strings.Contains(out, "of lines a day, 4 to 1 compressed; 18 GB lie stored in the long run: 0.36 USD a month") {
+		t.Errorf("20 days of results:\n%s", out)
+	}
+}
+
+// configured writes a configuration of one account.
+func configured(t *testing.T, more string) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "pump.yaml")
+	must(t, os.WriteFile(path, []byte("workload: work\naccounts:\n  - connectionString: DefaultEndpointsProtocol=https;AccountName=alpha;AccountKey=c2VjcmV0;EndpointSuffix=core.windows.net\n"+more), 0o600))
+	return path
+}
+
+// One of a hundred tasks has a body of 1 MB: it is a message of its own, is put and got once, and lies for a day.
+func TestAPlanSaysWhatBodiesInBlobsCost(t *testing.T) {
+	large := []string{"--delivery", "once", "--large-share", "0.01", "--large-bytes", "1e6"}
+	for _, sample := range [][]string{{"--input", lines(t, 3000), "--key", "id"}, {"--task-bytes", "40"}} {
+		args := append(sample, "--rate", "1000", "--handler-seconds", "0.001")
+		read := func(args ...string) (p capacity.Plan) {
+			t.Helper()
+			out, err := planned(t, append(args, "--json")...)
+			must(t, err)
+			must(t, json.Unmarshal([]byte(out), &p))
+			return p
+		}
+		small, p := read(args...), read(append(args, large...)...)
+		near := func(what string, got, want float64) {
+			t.Helper()
+			if math.Abs(got-want) > 1e-2*want {
+				t.Errorf("%q: %s is %v, want %v", args, what, got, want)
+			}
+		}
+		near("bodies a second", p.Requests.Bodies, 10)
+		near("what they cost", p.Money.Bodies, 10*86400*(12.5+1)*0.004/1e4)
+		near("stored", p.StoredBodies, 10*86400*1e6)
+		near("of it a day", p.Money.Stored, 864*0.02*12/365)
+		near("in all", p.Money.Total, p.Money.Queues+p.Money.Tables+p.Money.Bodies+p.Money.Stored+p.Money.VMs)
+		// The others open as many messages as they did, with fewer tasks in each.
+		if more := p.Requests.Put - small.Requests.Put; more < 9 || more > 10.1 || small.Requests.Bodies+small.StoredBodies > 0 {
+			t.Errorf("%q: %v more messages a second", args, more)
+		}
+		network := func(p *capacity.Plan) (used float64) {
+			for _, l := range p.Limits {
+				if l.Name == "processors' network" {
+					used = l.Used
+				}
+			}
+			return used
+		}
+		near("more of the network", network(&p)-network(&small), 10*1e6*8/12_500e6)
+		out, err := planned(t, append(args, large...)...)
+		if err != nil || !strings.Contains(out, "864 GB lie stored in the long run: 17.28 USD a month") {
+			t.Errorf("%q: %v\n%s", args, err, out)
+		}
+	}
+	out, err := planned(t, "--task-bytes", "0", "--rate", "10", "--handler-seconds", "0.001", "--delivery", "once", "--large-share", "1", "--large-bytes", "1e7")
+	if err != nil || !strings.Contains(out, "100 % of the tasks have bodies in blobs, each in a message of its own") {
+		t.Errorf("%v\n%s", err, out)
 	}
 }

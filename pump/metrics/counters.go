@@ -22,6 +22,7 @@ type Counters struct {
 	latency     *prometheus.HistogramVec // account, operation
 	quarantined *prometheus.CounterVec   // account, reason
 	bodies      *prometheus.CounterVec   // operation
+	bodyBytes   *prometheus.CounterVec   // operation
 	age         prometheus.Histogram
 	took        prometheus.Histogram
 	price       atomic.Pointer[pump.Prices]
@@ -72,6 +73,10 @@ func NewCounters(list pump.Prices) *Counters {
 		Name: "queuepump_body_requests_total",
 		Help: "Requests for bodies of large tasks that succeeded; delete-blob is the sweep.",
 	}, request[1:])
+	m.bodyBytes = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "queuepump_body_bytes_total",
+		Help: "Bytes of bodies of large tasks that were put into blobs and read from them.",
+	}, request[1:])
 	m.age = prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name: "queuepump_task_age_seconds",
 		Help: "Age of tasks when their handling starts, since their message was ready to be put; " +
@@ -102,7 +107,8 @@ func (m *Counters) Reprice(list pump.Prices) {
 
 func (m *Counters) all() []prometheus.Collector {
 	return []prometheus.Collector{
-		m.requests, m.throttles, m.failures, m.latency, m.quarantined, m.bodies, m.age, m.took, m.spent,
+		m.requests, m.throttles, m.failures, m.latency, m.quarantined, m.bodies, m.bodyBytes, m.age,
+		m.took, m.spent,
 	}
 }
 
@@ -143,7 +149,13 @@ func (m *Counters) Hooks(h pump.Hooks) pump.Hooks {
 			started(tasks, age)
 		}
 	}
-	ended, priced := h.Ended, h.Priced
+	ended, priced, body := h.Ended, h.Priced, h.Body
+	h.Body = func(operation string, bytes int) {
+		m.bodyBytes.WithLabelValues(operation).Add(float64(bytes))
+		if body != nil {
+			body(operation, bytes)
+		}
+	}
 	h.Priced = func(list pump.Prices) {
 		m.Reprice(list)
 		if priced != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/internal/logs"
 	"github.com/queuepump/queuepump/pump/coordination"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/results"
 	"github.com/queuepump/queuepump/pump/internal/row"
@@ -91,7 +92,7 @@ func (s *Store) Put(
 			body, nil)
 		switch {
 		case err == nil:
-			return ref, nil
+			return ref, moved(s.Queues, cluster.OpPutBlob, body, nil)
 		case ctx.Err() != nil:
 			return ref, context.Cause(ctx)
 		case s.Patience > 0 && time.Since(began) >= s.Patience && !storage.Ambiguous(err):
@@ -151,7 +152,7 @@ func Get(ctx context.Context, f *queues.Set, h *codec.Header) ([]byte, error) {
 	case uint64(b.Size) != ref.Size || xxhash.Sum64(b.Body) != ref.Checksum:
 		return nil, gone("it has other bytes than were put")
 	}
-	return b.Body, nil
+	return b.Body, moved(f, cluster.OpGetBlob, b.Body, nil)
 }
 
 // Renew is Get that puts the body again where it is, so that it is young (P3.10). If that fails it
@@ -160,9 +161,18 @@ func Renew(ctx context.Context, f *queues.Set, h *codec.Header) ([]byte, error) 
 	body, err := Get(ctx, f, h)
 	if err == nil {
 		of := coordination.TaskRef{Run: h.Run, Segment: h.Segment, N: first(h.Tasks)}
-		err = f.PutBlob(ctx, f.Account(h.Body.Account), Container(h.Workload), of.String(), body, nil)
+		err = moved(f, cluster.OpPutBlob, body, f.PutBlob(ctx, f.Account(h.Body.Account),
+			Container(h.Workload), of.String(), body, nil))
 	}
 	return body, err
+}
+
+// moved tells of a body that was put or read, unless err says that it was not, and gives err.
+func moved(f *queues.Set, op cluster.Op, body []byte, err error) error {
+	if heard := f.Cfg.Hooks.Body; err == nil && heard != nil {
+		heard(op.String(), len(body))
+	}
+	return err
 }
 
 func first(tasks codec.NSet) uint64 {

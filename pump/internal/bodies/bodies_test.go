@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/processor"
 	"github.com/queuepump/queuepump/pump/quarantine"
+	"github.com/queuepump/queuepump/pump/source"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/pump/workloads"
 )
@@ -79,10 +81,25 @@ func swept(w *testworld.World) {
 func TestHandlersSeeLargeBodiesAndTheSweepRemovesThem(t *testing.T) {
 	testworld.In(t, testworld.Once, 2, 2, nil, func(t *testing.T, w *testworld.World) {
 		seen := &testworld.Seen{}
-		p := testworld.Begun(w, processor.New, "p", seen, processor.Options{})
+		var put, got atomic.Int64 // bytes
+		heard := func(operation string, bytes int) {
+			map[string]*atomic.Int64{"put-blob": &put, "get-blob": &got}[operation].Add(int64(bytes))
+		}
+		p := testworld.Begun(w, func(c pump.Config, h pump.Handler, o processor.Options) (*processor.Processor, error) {
+			c.Hooks.Body = heard
+			return processor.New(c, h, o)
+		}, "p", seen, processor.Options{})
 		w.Settled(1)
-		testworld.Ran(w, distributor.New, "d", listOf(20), inBlobs)
+		testworld.Ran(w, func(c pump.Config, s source.Source, o distributor.Options) (*distributor.Distributor, error) {
+			c.Hooks.Body = heard
+			return distributor.New(c, s, o)
+		}, "d", listOf(20), inBlobs)
 		proof.Same(t, blobs(w), 10, "bodies")
+		defer func() {
+			bytes := int64(10*60_000 + 5*1 + 5*2) // numbers from 0 to 18 stand behind
+			proof.Same(t, put.Load(), bytes, "bytes put")
+			proof.Same(t, got.Load(), bytes, "bytes got")
+		}()
 		w.Within(time.Minute, "all is done", func() bool { return w.Left() == 0 })
 		seen.Expect(t, 20, 20)
 		expectBodies(w, seen, 20)
