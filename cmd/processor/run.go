@@ -410,7 +410,7 @@ func printSummary(w io.Writer, s processor.Summary, idle time.Duration) error {
 	}
 	if l := s.Latency; l.Tasks > 0 {
 		fmt.Fprintf(&b,
-			"from ready to be put to started: half of the tasks within %s, 99%% within %s, all within %s\n",
+			"half of the tasks began within %s of being ready to be put, 99%% within %s, all within %s\n",
 			seconds(l.P50), seconds(l.P99), seconds(l.Max))
 	}
 	cli.Requests(&b, s.Requests, s.Throttled, s.Handled)

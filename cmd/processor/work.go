@@ -178,8 +178,7 @@ func (f *workFlags) handler(
 		return nil, err
 	}
 	if w != nil {
-		noted := handlers.NewLogged(w, log)
-		h.closers = append(h.closers, noted.Close)
+		noted := handlers.NewNoted(w)
 		h.failures = noted.First
 		w = noted
 	}

@@ -251,8 +251,9 @@ func (h *Headline) standing(s *status.Status, n counted) bool {
 
 // heldBack is what holds the rate back, the worst first; empty: only the amount of work does.
 func heldBack(s *status.Status, t trend, n counted, h Headline) (what, tone string) {
-	if dark := darkOnes(s); len(dark) > 0 {
-		return someOf(dark, "account", "which does not answer", "which do not answer"), Bad
+	unread, throttled := unreadOnes(s)
+	if unread != "" && !throttled {
+		return unread, Bad
 	}
 	if what = ill(s, n); what != "" {
 		if n.rate < pageStands {
@@ -263,6 +264,9 @@ func heldBack(s *status.Status, t trend, n counted, h Headline) (what, tone stri
 	if name, rate := mostRefused(t); rate >= 0.5 {
 		return fmt.Sprintf("account %s, which refuses %s requests/s as too many", name, rateText(rate)),
 			Warn
+	}
+	if unread != "" {
+		return unread, Warn
 	}
 	if h.Part >= atLimit {
 		return fmt.Sprintf("account %s's limit", h.Account), Warn
@@ -402,13 +406,32 @@ func handlersTrouble(s *status.Status) (what, tone string) {
 		plural(int64(len(hosts)-1), "other machine", "other machines")), Good
 }
 
-func darkOnes(s *status.Status) (names []string) {
+// unreadOnes names the accounts that could not be read and fail in the worst way; empty: none.
+// Throttled: they only refuse requests as too many.
+func unreadOnes(s *status.Status) (what string, throttled bool) {
+	ways := []struct{ by, one, some string }{ // by the words of storage.Error, the worst first
+		{"", "which does not answer", "which do not answer"},
+		{"access denied", "which refuses the credential", "which refuse the credential"},
+		{"missing", "which lacks a queue or is disabled", "which lack a queue or are disabled"},
+		{"throttled", "which refuses requests as too many", "which refuse requests as too many"},
+	}
+	names := make([][]string, len(ways))
 	for i := range s.Accounts {
 		if a := &s.Accounts[i]; a.Dark != "" {
-			names = append(names, a.Name)
+			_, why, _ := strings.Cut(a.Dark, ": ")
+			w := len(ways) - 1
+			for !strings.HasPrefix(why, ways[w].by) {
+				w--
+			}
+			names[w] = append(names[w], a.Name)
 		}
 	}
-	return names
+	for i, w := range ways {
+		if len(names[i]) > 0 {
+			return someOf(names[i], "account", w.one, w.some), i == len(ways)-1
+		}
+	}
+	return "", false
 }
 
 func mostRefused(t trend) (name string, most float64) {

@@ -10,6 +10,7 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/accounts"
 	"github.com/queuepump/queuepump/pump/status"
+	"github.com/queuepump/queuepump/pump/storage"
 )
 
 // calm is a workload of two accounts and two processors in which nothing is to be done.
@@ -50,6 +51,14 @@ func stood() *status.Status {
 	}
 	s.Accounts[1].Demand = 0
 	return s
+}
+
+// darkBy is what an account's count failed with.
+func darkBy(code storage.Code, status int) string {
+	return (&storage.Error{
+		Op: "count", Account: "A", Object: "demo-00", Code: code, Status: status,
+		Err: errors.New("the service: missing, throttled"),
+	}).Error()
 }
 
 // atWork is how the headline of work under way begins.
@@ -115,6 +124,26 @@ var headlines = map[string]struct {
 	"all dark": {
 		of: working, do: func(s *status.Status) { s.Accounts[0].Dark, s.Accounts[1].Dark = "no", "no" },
 		want: atWork + "what holds it back: accounts A and 1 other, which do not answer", tone: Bad,
+	},
+	"one is dark, one throttled": {
+		of: working, do: func(s *status.Status) {
+			s.Accounts[0].Dark, s.Accounts[1].Dark = darkBy(storage.Throttled, 503), darkBy(storage.MaybeDone, 0)
+		},
+		want: atWork + "what holds it back: account B, which does not answer", tone: Bad,
+	},
+	"refused": {
+		of: working, do: func(s *status.Status) { s.Accounts[1].Dark = darkBy(storage.Auth, 403) },
+		want: atWork + "what holds it back: account B, which refuses the credential", tone: Bad,
+	},
+	"a queue is gone": {
+		of: working, do: func(s *status.Status) { s.Accounts[0].Dark = darkBy(storage.Missing, 404) },
+		want: atWork + "what holds it back: account A, which lacks a queue or is disabled", tone: Bad,
+	},
+	"throttled while it was read": {
+		of: working, do: func(s *status.Status) {
+			s.Accounts[0].Dark, s.Accounts[1].Dark = darkBy(storage.Throttled, 503), darkBy(storage.Throttled, 503)
+		},
+		want: atWork + "what holds it back: accounts A and 1 other, which refuse requests as too many", tone: Warn,
 	},
 	"throttled": {
 		of: working, t: trend{map[string]float64{"A": 12.2, "B": 3}},

@@ -98,7 +98,8 @@ func Open(o Options) (*Server, error) {
 		o.Log.Warn("there is no admin port: no health, metrics or nudges", "error", err)
 		return nil, nil
 	case err != nil:
-		return nil, fmt.Errorf("the admin port cannot be opened: %w", err)
+		return nil, fmt.Errorf("the admin port cannot be opened: %w; end what listens there, "+
+			"or give another address", err)
 	}
 	s := &Server{
 		address: published(o.Advertise, l.Addr()), metrics: newMetrics(o), page: o.Page,

@@ -14,6 +14,7 @@ import (
 	"github.com/queuepump/queuepump/internal/configfile"
 	"github.com/queuepump/queuepump/internal/logs"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/source"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -188,6 +189,9 @@ func Explain(err error, f *configfile.File) error {
 	ce, ok := errors.AsType[*pump.ConfigError](err)
 	if _, asked := errors.AsType[*storage.Error](err); asked && !ok && f.Found() != "" {
 		return fmt.Errorf("%w\nthe configuration in use is %s", err, f.Found())
+	}
+	if _, bad := errors.AsType[*source.BadInput](err); bad {
+		return fmt.Errorf("%w\n--on-bad-line skip leaves such lines out, quarantine puts them aside", err)
 	}
 	if !ok {
 		return err

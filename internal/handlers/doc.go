@@ -34,9 +34,9 @@ func Handler(w Worker) pump.Handler { return Recorded(w, nil) }
 
 // Recorded makes a pump.Handler that writes each task's result to f, safely on
 // disk, before it reports the task as done. Without f it is as Handler. It is a
-// pump.BatchHandler if w is the Logged of an Exec with CommandOptions.Batch.
+// pump.BatchHandler if w is the Noted of an Exec with CommandOptions.Batch.
 func Recorded(w Worker, f *File) pump.Handler {
-	if noted, is := w.(*Logged); is {
+	if noted, is := w.(*Noted); is {
 		if e, is := noted.worker.(*Exec); is && e.opts.Batch > 1 {
 			return batches{exec: e, noted: noted, out: f}
 		}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os/exec"
 	"runtime"
@@ -40,6 +41,10 @@ func (o *CommandOptions) defaults() error {
 	}
 	// Found now, so that a misspelt command is a mistake of the command line and not of every task.
 	path, err := exec.LookPath(o.Argv[0])
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("the command cannot be run: %w; run `chmod +x %[2]s`, or put its "+
+			"interpreter before it", err, o.Argv[0])
+	}
 	if err != nil {
 		return fmt.Errorf("the command cannot be run: %w", err)
 	}

@@ -15,7 +15,7 @@ import (
 type batches struct {
 	pump.Handler // nil: HandleBatch is called instead
 	exec         *Exec
-	noted        *Logged
+	noted        *Noted
 	out          *File // nil: results are dropped
 }
 

@@ -24,7 +24,7 @@ func batched(t *testing.T, mode string, size int, out *File, bodies ...string) (
 		tasks = append(tasks, task(body))
 		tasks[i].N = uint64(i)
 	}
-	return e, Recorded(NewLogged(e, discard()), out).(pump.BatchHandler), tasks
+	return e, Recorded(NewNoted(e), out).(pump.BatchHandler), tasks
 }
 
 func TestABatchHasTheOutcomeOfEachTask(t *testing.T) {

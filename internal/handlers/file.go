@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"sync"
@@ -114,7 +116,10 @@ func OpenFile(path string, o FileOptions) (*File, error) {
 	}
 	if err != nil {
 		close(out.stop)
-		return nil, fmt.Errorf("--out %s: %w", path, cause(err))
+		if err = fmt.Errorf("--out %s: %w", path, cause(err)); errors.Is(err, fs.ErrNotExist) {
+			err = fmt.Errorf("%w; make its folder: mkdir -p %s", err, filepath.Dir(path))
+		}
+		return nil, err
 	}
 	return out, nil
 }

@@ -207,7 +207,7 @@ func removeProgress(console *cli.Console) func(accounts.Progress) {
 			text = fmt.Sprintf("it may answer again for another %.0f s", p.Noticing.Seconds())
 		}
 		console.Progress(0, 0, text, "messages", p.Messages(), "queues", len(p.Left), "noticing",
-			p.Noticing)
+			p.Noticing.Round(time.Second))
 	}
 }
 

@@ -8,11 +8,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/internal/configfile"
 	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump/doctor"
+	"github.com/queuepump/queuepump/pump/quarantine"
 )
 
 func TestTheDoctorIsSilentAndEndsWellUnlessThereIsAnError(t *testing.T) {
@@ -47,6 +49,14 @@ func TestAllMistakesOfAConfigurationAreTheDoctorsFindings(t *testing.T) {
 		!strings.Contains(out, bad+":3") ||
 		!strings.Contains(out, "fix: edit "+bad) {
 		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+func TestPeekCountsNothingInAQueueThatItCouldNotLookAt(t *testing.T) {
+	var out strings.Builder
+	(&peekFlags{}).print(&out, &quarantine.PeekedQueue{Account: "a", Queue: "q", Dark: "no answer"}, time.Now())
+	if got, want := out.String(), "a/q: not looked at: no answer\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 

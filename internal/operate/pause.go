@@ -153,7 +153,7 @@ func pauseText(c workloads.PauseChange) string {
 	case working == 0:
 		return fmt.Sprintf("workload %s %s; no handler is at work", name, paused)
 	}
-	return fmt.Sprintf("workload %s %s; %s, and finish what they have begun", name, paused,
+	return fmt.Sprintf("workload %s %s; %s; tasks that have begun are finished", name, paused,
 		told(c.Processors, c.Nudged))
 }
 

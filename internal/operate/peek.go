@@ -156,10 +156,12 @@ func (f *peekFlags) print(w io.Writer, q *quarantine.PeekedQueue, now time.Time)
 	if q.Dark == "" && len(q.Shown) == 0 {
 		return
 	}
-	fmt.Fprintf(w, "%s/%s: %s, %d seen, %s not seen\n", cli.Plain(q.Account), cli.Plain(q.Queue),
-		cli.Plural(q.Messages, "message"), q.Seen, humanize.Comma(q.Unseen))
+	fmt.Fprintf(w, "%s/%s: ", cli.Plain(q.Account), cli.Plain(q.Queue))
 	if q.Dark != "" {
-		fmt.Fprintf(w, "  dark: %s\n", cli.Plain(q.Dark))
+		fmt.Fprintf(w, "not looked at: %s\n", cli.Plain(q.Dark))
+	} else {
+		fmt.Fprintf(w, "%s, %d seen, %s not seen\n", cli.Plural(q.Messages, "message"), q.Seen,
+			humanize.Comma(q.Unseen))
 	}
 	for _, m := range q.Shown {
 		f.message(w, m, now)

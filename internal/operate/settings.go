@@ -46,7 +46,7 @@ the command refuses and names the process, and a process that is started so ends
 func settingsText(c workloads.SettingsChange) string {
 	var b strings.Builder
 	for _, s := range c.Settings {
-		fmt.Fprintf(&b, "%-13s  %-10s  %s", plain(s.Name), plain(s.Value), s.From)
+		fmt.Fprintf(&b, "%-18s  %-10s  %s", plain(s.Name), plain(s.Value), s.From)
 		if s.Since != nil {
 			fmt.Fprintf(&b, ", by %s since %s UTC", plain(s.By), s.Since.Format(time.DateTime))
 		}

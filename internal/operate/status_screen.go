@@ -57,7 +57,7 @@ func (c screen) head(w io.Writer, s *status.Status, now time.Time) {
 			cli.Plural(int64(s.Segments), "segment")+If(s.Shared, " without owners"),
 			fmt.Sprintf("map %d", s.MapVersion), If(!s.Shared, settled(s)))
 	}
-	about = Join(dot, about, some(s.Spilled, "spilled"))
+	about = Join(dot, about, some(s.Spilled, "sent elsewhere"))
 	for _, name := range slices.Sorted(maps.Keys(s.Settings)) {
 		about = Join(dot, about, plain(name+"="+s.Settings[name])+" is set")
 	}

@@ -130,7 +130,7 @@ func deleteProgress(console *cli.Console) func(workloads.Progress) {
 		switch p.Step {
 		case "noticing":
 			text := fmt.Sprintf("marked; processes may take another %.0f s to notice", p.Left.Seconds())
-			console.Progress(0, 0, text, "noticing", p.Left)
+			console.Progress(0, 0, text, "noticing", p.Left.Round(time.Second))
 		default:
 			console.Progress(int64(p.Done), int64(p.Total), "deleting "+p.Step, "step", p.Step)
 		}

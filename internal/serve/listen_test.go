@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 func TestASocketOfADeadServerIsTakenOver(t *testing.T) {
@@ -22,6 +24,11 @@ func TestASocketOfADeadServerIsTakenOver(t *testing.T) {
 		t.Errorf("%v, %v", info, err)
 	}
 	l.Close()
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	_, err = New(Options{Listen: taken.Addr().String()}).listen(t.Context())
+	proof.Says(t, err, "end what listens there, or give another address")
+	taken.Close()
 	dead, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	must(t, err)
 	dead.SetUnlinkOnClose(false)

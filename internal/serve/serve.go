@@ -132,7 +132,7 @@ func (s *Server) listen(ctx context.Context) (net.Listener, error) {
 		err = os.Chmod(address, 0o660)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("the address cannot be opened: %w", err)
+		return nil, fmt.Errorf("--listen: %w; end what listens there, or give another address", err)
 	}
 	if s.o.Log.Info("taking tasks", "listen", l.Addr().String()); s.o.TLS != nil {
 		return tls.NewListener(netutil.LimitListener(l, maxConnections), s.o.TLS), nil

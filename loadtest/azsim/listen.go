@@ -115,7 +115,7 @@ func (s *Sim) Listen(addrs ...string) (*Server, error) {
 	}{{queueService, &srv.queue}, {tableService, &srv.table}, {blobService, &srv.blob}} {
 		l, err := listen(addrs[i], s.config.Public)
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("azsim: %s service: %w", of.service, err), srv.Close())
+			return nil, errors.Join(fmt.Errorf("%s service: %w", of.service, err), srv.Close())
 		}
 		if s.config.TLS != nil {
 			l = tls.NewListener(l, s.config.TLS)

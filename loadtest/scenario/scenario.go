@@ -146,7 +146,7 @@ func Run(ctx context.Context, w World, o Options) (*report.Result, error) {
 func find(name string) (*Info, error) {
 	i := slices.IndexFunc(scenarios, func(s Info) bool { return s.Name == name })
 	if i < 0 {
-		return nil, wrong("scenario", "there is none named %q; use one of %s", name,
+		return nil, wrong("scenario", "there is no scenario %q; use one of %s", name,
 			strings.Join(Names(), ", "))
 	}
 	return &scenarios[i], nil

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -50,7 +51,7 @@ func (a *Accounts) AddFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&a.Count, "accounts", 4, "how many accounts are simulated")
 	flags.IntVar(&a.Queues, "queues", 2, "how many queues of each account are used")
 	flags.StringVar(&a.Limits, "limits", "published",
-		"request rates to enforce: published, none, queue=N,account=N, or a JSON `FILE`")
+		"the `RATES` of requests to enforce: published, none, queue=N,account=N, or a file of JSON")
 	flags.Uint64Var(&a.Seed, "seed", 1, "decides everything that the simulator leaves to chance")
 }
 
@@ -244,6 +245,9 @@ func (p *Program) start() (*Served, *Admin, error) {
 		}
 	}
 	s, err := p.Serve(p.listen, p.queuePort, p.tablePort, p.blobPort)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		err = fmt.Errorf("%w; end what listens there, or give other ports", err)
+	}
 	if err != nil {
 		return nil, nil, err
 	}

@@ -371,6 +371,10 @@ func TestADueTimeThatAnOperatorEndedOrThatHasNoSource(t *testing.T) {
 			n.until(hour[:1] + string(hour[1]-1) + ":55:00")
 			n.s = &absent{until: time.Now().Add(25 * time.Minute), err: err, ListSource: testworld.ListSource{Print: "b", N: 3}}
 			n.begin("e" + hour)
+			n.until(hour + ":15:00")
+			if next := lookRow(n.World).NextRun.UTC().Format("15:04"); err == fs.ErrNotExist && next != hour+":00" {
+				t.Errorf("without a source the run of %s:00 is due at %s", hour, next)
+			}
 			n.until(hour + ":50:00")
 			if got := n.begun(workload.RunSealed); len(got) < 5 || got[len(got)-5:] < hour+":20" || got[len(got)-5:] > after {
 				t.Errorf("%v until %s:20, and runs at %s", err, hour, got)

@@ -56,6 +56,16 @@ var faults = []fault{
 		}, says: "segments", mends: "distributor workload show",
 	},
 	{
+		name: "queues that are not those of the workload",
+		plant: func(_ *testing.T, c *clinic) {
+			for i := range 2 {
+				c.cfg.Accounts[i].Queues = 5
+			}
+		},
+		want: []string{"error configuration pump.yaml", "error configuration pump.yaml"},
+		says: `account "accounta" has 5 queues`, mends: "distributor workload show",
+	},
+	{
 		name:  "another control account than the workload has",
 		plant: func(_ *testing.T, c *clinic) { c.cfg.Control = "accountb" },
 		want: []string{

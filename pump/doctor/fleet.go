@@ -103,8 +103,10 @@ func (c *checkup) noWorkload(err error) {
 
 // pinned compares the configuration with what the workload is, and looks for a second workload.
 func (c *checkup) pinned(ctx context.Context, w *workload.Workload) {
-	if err := setup.SpecOf(&c.cfg).Check(w); err != nil {
-		c.find(CheckConfiguration, Error, c.o.Config, c.command("distributor workload show"), "%v", err)
+	if all, wrong := setup.SpecOf(&c.cfg).Check(w).(interface{ Unwrap() []error }); wrong {
+		for _, err := range all.Unwrap() {
+			c.find(CheckConfiguration, Error, c.o.Config, c.command("distributor workload show"), "%v", err)
+		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()

@@ -2,6 +2,7 @@ package processor
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -113,7 +114,7 @@ func (n *notNows) judge(
 	if half || fresh {
 		if n.brake.Refused(began, half && told > 1) {
 			n.Log.Warn(`tasks are told "not now"; fewer are started until that is over`,
-				"rate", n.brake.Rate(), "error", err)
+				"rate", fmt.Sprintf("%.3g/s", n.brake.Rate()), "error", err)
 		}
 		n.backlog.Brake(n.brake.Rate())
 	}

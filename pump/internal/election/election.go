@@ -279,7 +279,7 @@ func (e *Election) win(
 		if err != nil {
 			return nil, err
 		}
-		next.cron, next.upTo = o.Cron.Text, e.base(v.Value, left, now)
+		next.cron, next.upTo, next.next = o.Cron.Text, e.base(v.Value, left, now), e.next
 	}
 	switch {
 	case left.Run.IsZero(), left.RunEpoch < v.Value.epoch,
@@ -335,8 +335,8 @@ type Status struct {
 	Run codec.RunID
 	// Changed is the last write of the row, a beat while running, by the server's clock.
 	Changed time.Time
-	// NextRun is when the next distribution is due, by the server's clock; zero
-	// while one is running or before the first.
+	// NextRun is when the next distribution is due, by the server's clock; zero while one is running
+	// or before the first. Of a schedule it may have come, and its run not have begun.
 	NextRun time.Time
 	// Cron names the schedule, and Due is the due time of Run; zero without a schedule.
 	Cron string
@@ -364,7 +364,7 @@ func (e *Election) Status(ctx context.Context) (Status, error) {
 		Cron: r.cron, Due: r.made,
 	}
 	switch {
-	case r.phase == Idle && r.cron != "":
+	case r.cron != "" && (r.phase == Idle || r.run.IsZero()):
 		s.NextRun = r.next
 	case r.phase == Idle:
 		s.NextRun = v.Modified.Add(r.every)

@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -28,6 +30,13 @@ func TestWrongFlagsAreStatusTwo(t *testing.T) {
 	if status := run(t.Context(), []string{"--help"}, &out, io.Discard); status != 0 || !strings.Contains(out.String(), "lost-answer") {
 		t.Errorf("--help: %d", status)
 	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	proof.Must(t, err)
+	defer l.Close()
+	var problems strings.Builder
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	proof.Same(t, run(t.Context(), []string{"--queue-port", port}, io.Discard, &problems), 1, "a port that is taken")
+	proof.Says(t, errors.New(problems.String()), "azsim: queue service: ", "give other ports")
 	taken := filepath.Join(t.TempDir(), "none", "pump.yaml")
 	proof.Same(t, run(t.Context(), []string{"--write-config", taken}, io.Discard, io.Discard), 1,
 		"--write-config into nothing")
