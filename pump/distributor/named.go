@@ -322,6 +322,8 @@ func (t *term) openNamed(ctx context.Context, looked *run) (*run, error) {
 	r.reader, err = r.source.Open(ctx, r.from.Cursor)
 	if errors.Is(err, source.ErrSourceChanged) {
 		err = d.otherSource(err.Error())
+	} else if errors.Is(err, source.ErrNotReplayable) { // by this process, which lost the leadership
+		err = fmt.Errorf("%w by this process: give the command again, and it goes on with the run", err)
 	}
 	return r, err
 }
