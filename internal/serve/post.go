@@ -281,10 +281,11 @@ func (s *Server) tasks(body []byte, one bool) (tasks []source.Record, lines []in
 			err = fmt.Errorf("it is not UTF-8 (byte %d)", bytes.IndexRune(text, utf8.RuneError)+1)
 		}
 		if err != nil {
-			fix := "mend the line and post all of it again; for one task of several lines use Content-Type: " +
-				"application/json"
+			fix := "mend the line and post all of it again; for one task of several lines use " +
+				"Content-Type: application/json"
 			if one {
-				fix = "mend it and post it again; for a task on each line use Content-Type: application/x-ndjson"
+				fix = "mend it and post it again; for a task on each line use " +
+					"Content-Type: application/x-ndjson"
 			} else if text[0] == '[' {
 				fix = "post each element of the array as a line"
 			}

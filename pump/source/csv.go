@@ -62,8 +62,8 @@ func (f *csvRows) start(c *lineReader) error {
 		f.names = append(f.names, append(jsonline.AppendQuoted(nil, []byte(name)), ':'))
 	}
 	if strings.HasPrefix(strings.ToLower(f.header[0]), "sep=") {
-		return fmt.Errorf("the first row, %q, is a note for spreadsheets: remove it, and say what stands "+
-			"between the columns (--csv-separator)", f.text)
+		return fmt.Errorf("the first row, %q, is a note for spreadsheets: remove it, and say what "+
+			"stands between the columns (--csv-separator)", f.text)
 	}
 	if only := f.header[0]; f.separator == "" && len(f.header) == 1 {
 		if i := strings.IndexAny(only, ";\t|"); i >= 0 {
