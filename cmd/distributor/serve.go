@@ -4,10 +4,12 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/time/rate"
 
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/internal/configfile"
@@ -124,15 +126,23 @@ func (f *serveFlags) access(file *configfile.File) error {
 		}
 	}
 	if f.tlsCert != "" {
-		if _, err := tls.LoadX509KeyPair(f.tlsCert, f.tlsKey); err != nil {
+		first, err := tls.LoadX509KeyPair(f.tlsCert, f.tlsKey)
+		if err != nil {
 			return fmt.Errorf("--tls-cert: %w", err)
 		}
+		var good atomic.Pointer[tls.Certificate]
+		good.Store(&first)
+		says, log := rate.Sometimes{First: 1, Interval: 10 * time.Second}, f.http.Log
 		f.http.TLS = &tls.Config{
 			MinVersion: tls.VersionTLS12,
-			// Read for each connection, so a renewed certificate counts at once.
+			// Read for each connection, so a renewed certificate counts at once, when its key is there.
 			GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-				pair, err := tls.LoadX509KeyPair(f.tlsCert, f.tlsKey)
-				return &pair, err
+				if pair, err := tls.LoadX509KeyPair(f.tlsCert, f.tlsKey); err == nil {
+					good.Store(&pair)
+				} else {
+					says.Do(func() { log.Error("--tls-cert: the certificate before it is used", "error", err) })
+				}
+				return good.Load(), nil
 			},
 		}
 	}

@@ -86,6 +86,12 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request) {
 	}
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
+	if a.status == http.StatusTooManyRequests || a.status == http.StatusRequestTimeout {
+		a.retry = again
+	}
+	if a.status == http.StatusUnauthorized {
+		h.Set("WWW-Authenticate", "Bearer")
+	}
 	if a.retry > 0 {
 		h.Set("Retry-After", strconv.Itoa(a.retry))
 	}
@@ -240,9 +246,7 @@ func (s *Server) read(
 }
 
 func full(why string) *answer {
-	a := refusal(http.StatusTooManyRequests, "post it again later", "%s", why)
-	a.retry = again
-	return a
+	return refusal(http.StatusTooManyRequests, "post it again later", "%s", why)
 }
 
 // manyBytes is why a body is not taken now.
@@ -277,8 +281,15 @@ func (s *Server) tasks(body []byte, one bool) (tasks []source.Record, lines []in
 			err = fmt.Errorf("it is not UTF-8 (byte %d)", bytes.IndexRune(text, utf8.RuneError)+1)
 		}
 		if err != nil {
-			a := refusal(http.StatusBadRequest, "mend the line and post all of it again; for one task "+
-				"of several lines use Content-Type: application/json", "line %d: %v", line, err)
+			fix := "mend the line and post all of it again; for one task of several lines use " +
+				"Content-Type: application/json"
+			if one {
+				fix = "mend it and post it again; for a task on each line use " +
+					"Content-Type: application/x-ndjson"
+			} else if text[0] == '[' {
+				fix = "post each element of the array as a line"
+			}
+			a := refusal(http.StatusBadRequest, fix, "line %d: %v", line, err)
 			a.Line, a.Field = line, field
 			return nil, nil, a
 		}

@@ -94,6 +94,9 @@ func New(o Options) *Server {
 
 // Check says what is wrong with an address, and with who may reach it.
 func Check(o Options) error {
+	if o.Grace < 0 {
+		return pump.Invalid("grace", "it is negative", "use 0 or more")
+	}
 	if path, unix := strings.CutPrefix(o.Listen, "unix:"); unix {
 		if path == "" || len(path) > 103 { // as systems have it
 			return pump.Invalid("listen", "unix: has no path, or a long one",
@@ -101,7 +104,10 @@ func Check(o Options) error {
 		}
 		return nil
 	}
-	host, _, err := net.SplitHostPort(o.Listen)
+	host, port, err := net.SplitHostPort(o.Listen)
+	if err == nil {
+		_, err = net.LookupPort("tcp", port)
+	}
 	if err != nil {
 		return pump.Invalid("listen", fmt.Sprintf("%q is not an address", o.Listen),
 			"write host:port, as in 127.0.0.1:8080, or unix: and a path")

@@ -128,6 +128,8 @@ func TestWhatAPostIsAnswered(t *testing.T) {
 			"an object as key":     {`{"city":{},"n":1}`, lines, 400, 1, "city", "mend", 0},
 			"without the id":       {`{"city":"Oslo"}`, lines, 400, 1, "n", "mend", 0},
 			"an array":             {`[{"city":"Oslo","n":1}]`, "application/json", 400, 0, "", "x-ndjson", 0},
+			"an array in a line":   {`[{"city":"Oslo","n":1}]`, lines, 400, 1, "city", "element", 0},
+			"lines as one":         {"1\n2", "application/json", 400, 1, "", "x-ndjson", 0},
 			"nothing":              {"\n \n", lines, 400, 0, "", "line", 0},
 			"a picture":            {"x", "image/png", 415, 0, "", "ndjson", 0},
 			"a large body":         {long + "x", lines, 413, 0, "", "divide", 0},
@@ -248,9 +250,15 @@ func TestATokenSaysWhoMaySend(t *testing.T) {
 		must(t, os.WriteFile(path, []byte("send: 0123456789abcdef\nread, operate: fedcba9876543210\n"), 0o600))
 		s := stand(w, Options{Tokens: configfile.NewTokenFile(path)})
 		for token, want := range map[string]int{"": 401, "wrong": 401, "Bearer 0123456789abcdef": 200, "bearer 0123456789abcdef": 200, "Bearer fedcba9876543210": 403} {
-			status, a, _ := posts(t, s, "1", "Authorization", token)
-			if status != want || want == 403 && !strings.Contains(a.Fix, "for send") {
+			status, a, h := posts(t, s, "1", "Authorization", token)
+			if status != want || want == 403 && !strings.Contains(a.Fix, "for send") ||
+				(want == 401) != (h.Get("WWW-Authenticate") == "Bearer") {
 				t.Errorf("%q: %d %+v", token, status, a)
+			}
+		}
+		for status, h := 401, http.Header(nil); status != 429; {
+			if status, _, h = posts(t, s, "1", "Authorization", "guess"); status == 429 && h.Get("Retry-After") == "" {
+				t.Error("it is not said when to come again")
 			}
 		}
 		var log strings.Builder
@@ -279,12 +287,15 @@ func TestATokenSaysWhoMaySend(t *testing.T) {
 	})
 	for listen, field := range map[string]string{
 		":8080": "token-file", "0.0.0.0:8080": "token-file", "pump.example:8080": "token-file",
-		"nonsense": "listen", "unix:": "listen", "unix:/" + strings.Repeat("x", 120): "listen", "127.0.0.1:8080": "", "[::1]:0": "", "localhost:80": "", "unix:/x": "",
+		"nonsense": "listen", "127.0.0.1:70000": "listen", "unix:": "listen", "unix:/" + strings.Repeat("x", 120): "listen", "127.0.0.1:8080": "", "[::1]:0": "", "localhost:80": "", "unix:/x": "",
 	} {
 		err := Check(Options{Listen: listen})
 		if (err == nil) != (field == "") || err != nil && !strings.Contains(err.Error(), field) {
 			t.Errorf("%s: %v", listen, err)
 		}
+	}
+	if err := Check(Options{Listen: "unix:/x", Grace: -1}); err == nil {
+		t.Error("a grace below 0 is taken")
 	}
 }
 

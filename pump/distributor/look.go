@@ -53,11 +53,16 @@ func (d *Distributor) fingerprint(of string) string {
 	return fmt.Sprintf("v%d S=%d bad=%s %s", distributorVersion, segments, bad, of)
 }
 
-// look opens the source of a new run and, if it need not wait, reads the first record.
+// look fixes the source of a new run, and opens it.
 func (d *Distributor) look(ctx context.Context, r *run) error {
 	if err := d.fix(ctx, r); err != nil {
 		return err
 	}
+	return r.peek(ctx)
+}
+
+// peek opens the source and, if it need not wait, reads the first record.
+func (r *run) peek(ctx context.Context) error {
 	reader, err := r.source.Open(ctx, nil)
 	if err != nil {
 		return &pack.SourceError{Err: err}

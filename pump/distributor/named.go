@@ -274,7 +274,7 @@ func (t *term) sendNamed(ctx context.Context, looked *run) (*run, error) {
 		return r, errors.Join(err, ended)
 	}
 	t.abandon(ctx)
-	if opened {
+	if opened && !errors.Is(err, pump.ErrRunState) { // else an operator ended it
 		r.log.Warn("the run is not sent to its end; the same command goes on with it")
 	}
 	return r, err
@@ -287,7 +287,7 @@ func (t *term) openNamed(ctx context.Context, looked *run) (*run, error) {
 	r.id, r.log, r.source, r.print = looked.id, looked.log, looked.source, looked.print
 	r.begun, r.before, r.beforeThrottled = looked.begun, looked.before, looked.beforeThrottled
 	if t.won.Epoch == 1 { // there is nothing to take over, unless the election row was lost
-		err := d.create(ctx, r, closing.ModeNamed)
+		err := d.createNamed(ctx, r)
 		if errors.Is(err, pump.ErrRunState) { // the next term's epoch is above those of the run
 			err = fmt.Errorf("%w: the run was begun before", election.ErrDeposed)
 		}
@@ -303,7 +303,7 @@ func (t *term) openNamed(ctx context.Context, looked *run) (*run, error) {
 		}
 		return r, err
 	case errors.Is(err, pump.ErrNoRun):
-		return r, d.create(ctx, r, closing.ModeNamed)
+		return r, d.createNamed(ctx, r)
 	case err != nil:
 		return r, err
 	case row.State != workload.RunOpen:
@@ -322,6 +322,29 @@ func (t *term) openNamed(ctx context.Context, looked *run) (*run, error) {
 	r.reader, err = r.source.Open(ctx, r.from.Cursor)
 	if errors.Is(err, source.ErrSourceChanged) {
 		err = d.otherSource(err.Error())
+	} else if errors.Is(err, source.ErrNotReplayable) { // by this process, which lost the leadership
+		err = fmt.Errorf("%w by this process: give the command again, and it goes on with the run", err)
 	}
 	return r, err
+}
+
+// createNamed makes the run's row. Not if the source cannot be read, or its first record ends the
+// run: with a key that is misspelt the name stays free for the command that is mended.
+func (d *Distributor) createNamed(ctx context.Context, r *run) (err error) {
+	switch s := r.source.(type) {
+	case *intake: // tells its program that the run has begun when it is opened
+	case *stream:
+		if bad, is := errors.AsType[*source.BadInput](s.reader.err); is &&
+			d.opts.OnBadLine == BadLineFail {
+			return bad
+		}
+	default:
+		if err = r.peek(ctx); err == nil {
+			err = r.firstGood(d.opts.OnBadLine)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return d.create(ctx, r, closing.ModeNamed)
 }

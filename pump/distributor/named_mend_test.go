@@ -3,6 +3,8 @@ package distributor_test
 import (
 	"context"
 	"errors"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -10,7 +12,9 @@ import (
 	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
+	"github.com/queuepump/queuepump/pump/internal/testkit"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/source"
 )
 
@@ -155,4 +159,32 @@ func TestAnElectionBesideANamedRunOrAnotherSchedule(t *testing.T) {
 		}
 		n.end()
 	})
+}
+
+// A source whose first record ends the run leaves the name free: the key was misspelt, say.
+func TestAFirstRecordThatIsBadLeavesTheNameFree(t *testing.T) {
+	text := &source.TextSource{Paths: []string{testkit.Write(t, "jsonl", `{"city":"Oslo"}`)}, Key: "ctiy"}
+	mended := *text
+	mended.Key = "city"
+	none := &source.TextSource{Paths: []string{filepath.Join(t.TempDir(), "none.jsonl")}}
+	stream := func(bad bool) source.Source {
+		return &testworld.ListSource{N: 1, Bad: map[int]bool{0: bad}}
+	}
+	for name, c := range map[string]struct{ first, then source.Source }{
+		"a file": {text, &mended}, "no file": {none, &mended}, "a stream": {stream(true), stream(false)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			testworld.In(t, testworld.Plain, 2, 2, nil, func(t *testing.T, w *testworld.World) {
+				_, err := testworld.Made(w, distributor.New, "d1", c.first, nightly).Run(t.Context())
+				runs, _ := w.AllRuns().List(t.Context(), 10)
+				if err == nil || slices.ContainsFunc(runs, func(r workload.Run) bool { return r.Name != "" }) {
+					t.Fatalf("a run was made, or all is well: %v", err)
+				}
+				summary, err := testworld.Made(w, distributor.New, "d2", c.then, nightly).Run(t.Context())
+				if err != nil || summary.Tasks != 1 {
+					t.Fatalf("the command that was mended: %+v, %v", summary, err)
+				}
+			})
+		})
+	}
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/internal/proof"
+	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
@@ -174,4 +175,23 @@ func TestAStreamUnderANameIsReadAgainAndCompared(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A stream whose sender lost the lead cannot be sent by the same process: it says what goes on.
+func TestAStreamWhoseLeaderWasCutOffGoesOnWithTheNextCommand(t *testing.T) {
+	testworld.In(t, testworld.Plain, 2, 2, nil, func(t *testing.T, w *testworld.World) {
+		w.Engine.BarrierAge = time.Second
+		s := &testworld.ListSource{N: 8000, Pace: 10 * time.Millisecond}
+		begun := testworld.Begun(w, distributor.New, "d1", s, nightly)
+		time.Sleep(10 * time.Second)
+		dark := w.Sim.Inject(azsim.Rule{Instance: "d1", Service: "table", Fault: azsim.FailBefore})
+		time.Sleep(40 * time.Second)
+		dark.Remove()
+		if err := begun.Wait(); !errors.Is(err, source.ErrNotReplayable) || !strings.Contains(err.Error(), "give the command again") {
+			t.Fatalf("cut off: %v", err)
+		}
+		summary, err := testworld.Made(w, distributor.New, "d2", s, nightly).Run(t.Context())
+		proof.Must(t, err)
+		w.Collect().Expect(t, w.Segments(), summary.Run, s, s.N, -1)
+	})
 }

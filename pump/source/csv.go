@@ -61,6 +61,10 @@ func (f *csvRows) start(c *lineReader) error {
 		f.header = append(f.header, name)
 		f.names = append(f.names, append(jsonline.AppendQuoted(nil, []byte(name)), ':'))
 	}
+	if strings.HasPrefix(strings.ToLower(f.header[0]), "sep=") {
+		return fmt.Errorf("the first row, %q, is a note for spreadsheets: remove it, and say what "+
+			"stands between the columns (--csv-separator)", f.text)
+	}
 	if only := f.header[0]; f.separator == "" && len(f.header) == 1 {
 		if i := strings.IndexAny(only, ";\t|"); i >= 0 {
 			return fmt.Errorf("the header row is one column, %q; if %q separates its columns, say so "+

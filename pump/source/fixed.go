@@ -65,7 +65,7 @@ func (s *TextSource) fixed(ctx context.Context, log *slog.Logger) (*fixedText, e
 	format := cmp.Or(s.Format, FormatJSONLines)
 	fmt.Fprintf(sum, "%d %q %q %q %d %d\n", textVersion, format, s.Key, s.ID, s.maxLine(), len(names))
 	if s.Separator != "" {
-		fmt.Fprintf(sum, "%q\n", s.Separator)
+		fmt.Fprintf(sum, "%q\n", s.comma())
 	}
 	if encoding != nil {
 		fmt.Fprintf(sum, "encoding %q\n", encoding.name)

@@ -65,8 +65,8 @@ type TextSource struct {
 	// ID names the field or column with the user's own name of the task. A line without the field is a
 	// bad record, like a line without the key. Not for FormatLines.
 	ID string
-	// Separator stands between the columns of [FormatCSV], such as ";": one character of ASCII.
-	// Default a comma.
+	// Separator stands between the columns of [FormatCSV], such as ";": one character of ASCII, or \t
+	// as it is written in a shell. Default a comma.
 	Separator string
 	// Encoding is how the text is stored, by a name of the [WHATWG] or the IANA, such as
 	// "windows-1252" or "utf-16". Default UTF-8. A record with a byte that is not of the encoding is a
@@ -128,9 +128,10 @@ func (s *TextSource) Check() error {
 	}):
 		return pump.Invalid("input",
 			"a pattern is not well-formed", "close each [, or put a backslash before it")
-	case s.Separator != "" && (s.Format != FormatCSV || len(s.Separator) > 1 ||
+	case s.Separator != "" && (s.Format != FormatCSV || len(s.comma()) > 1 ||
 		strings.ContainsAny(s.Separator, "\"\r\n") || s.Separator[0] >= utf8.RuneSelf):
-		return pump.Invalid("csv-separator", "is not one character between the columns of csv",
+		return pump.Invalid("csv-separator",
+			fmt.Sprintf("%q is not one character between the columns of csv", s.Separator),
 			"use one such as ; with --format csv")
 	case s.MaxLine < 0 || s.MaxLine > maxMaxLine:
 		return pump.Invalid("max-line",
@@ -139,6 +140,9 @@ func (s *TextSource) Check() error {
 	_, err := s.encoding()
 	return err
 }
+
+// comma is the separator.
+func (s *TextSource) comma() string { return strings.ReplaceAll(s.Separator, `\t`, "\t") }
 
 func exists(path string) bool {
 	_, err := os.Lstat(path)
@@ -155,7 +159,7 @@ type textFormat interface {
 func (s *TextSource) format() textFormat {
 	switch s.Format {
 	case FormatCSV:
-		return &csvRows{keyName: s.Key, idName: s.ID, separator: s.Separator}
+		return &csvRows{keyName: s.Key, idName: s.ID, separator: s.comma()}
 	case FormatLines:
 		return plainLines{}
 	}

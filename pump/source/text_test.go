@@ -72,6 +72,7 @@ func TestTextSourceCutsRecords(t *testing.T) {
 		{"of a name that comes twice the last counts", TextSource{Key: "k"}, `{"k":1,"k":2}`, []sourceRow{{Key: "2", Body: `{"k":1,"k":2}`}}},
 		{"without a key the line is the key", TextSource{}, "{\"k\":1}\n[2]", []sourceRow{{Key: `{"k":1}`, Body: `{"k":1}`}, {Key: "[2]", Body: "[2]"}}},
 		{"a line without the id is a bad one", TextSource{Key: "k", ID: "o.id"}, "{\"k\":1,\"o\":{\"id\":\"x\"}}\n{\"k\":1}", []sourceRow{{Key: "1", ID: "x", Body: `{"k":1,"o":{"id":"x"}}`}, {Bad: "in:2"}}},
+		{"tabs in CSV, written as in the hint", TextSource{Format: FormatCSV, Separator: `\t`, Key: "b"}, "a\tb\n1\t2\n", []sourceRow{{Key: "2", Body: `{"a":"1","b":"2"}`}}},
 		{"semicolons in CSV", TextSource{Format: FormatCSV, Separator: ";", Key: "name"}, "order;name;amount\n1;\"Meyer; Söhne\";3,50\n", []sourceRow{{Key: "Meyer; Söhne", Body: `{"order":"1","name":"Meyer; Söhne","amount":"3,50"}`}}},
 		{
 			"bad lines are named and passed",
@@ -127,7 +128,8 @@ func TestTextSourceRefusesWhatItCannotRead(t *testing.T) {
 		"standard input and files":   {TextSource{Paths: []string{"-", none}}, "use one of them"},
 		"a missing column":           {TextSource{Format: FormatCSV, Key: "k", Paths: []string{testkit.Write(t, "a", "x,y\n1,2")}}, `no column "k", only ["x" "y"]`},
 		"semicolons":                 {TextSource{Format: FormatCSV, Paths: []string{testkit.Write(t, "a", "order;name\n1;\"Meyer; Söhne\"\n")}}, `--csv-separator`},
-		"a separator of words":       {TextSource{Format: FormatCSV, Separator: ", ", Paths: []string{none}}, "one character"},
+		"a note for spreadsheets":    {TextSource{Format: FormatCSV, Separator: ";", Paths: []string{testkit.Write(t, "a", "sep=;\nx;y\n1;2")}}, `remove it, and say`},
+		"a separator of words":       {TextSource{Format: FormatCSV, Separator: ", ", Paths: []string{none}}, `", " is not one character`},
 		"a separator of lines":       {TextSource{Separator: ";", Paths: []string{none}}, "one character"},
 		"a column twice":             {TextSource{Format: FormatCSV, Key: "x", Paths: []string{testkit.Write(t, "a", "x,x\n1,2")}}, "twice"},
 		"an empty CSV file":          {TextSource{Format: FormatCSV, Paths: []string{testkit.Write(t, "a", "")}}, "header"},
