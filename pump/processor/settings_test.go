@@ -175,6 +175,21 @@ func TestAWrongSettingIsRefused(t *testing.T) {
 				t.Errorf("%s=%s: %v", c.name, c.value, err)
 			}
 		}
+		for name, c := range map[string]struct {
+			set   map[string]string
+			unset []string
+			says  string
+		}{
+			"no value":          {map[string]string{"max-rate": ""}, nil, "max-rate=5"},
+			"a name is no name": {map[string]string{"max-rat": ""}, nil, "no setting is called so"},
+			"unset, no name":    {nil, []string{"max-rat"}, "no setting is called so"},
+			"set and unset":     {map[string]string{"max-rate": "5"}, []string{"max-rate"}, "set and unset"},
+		} {
+			_, err := workloads.SetSettings(t.Context(), w.Operator(), c.set, c.unset, "me")
+			if err == nil || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
 		if c, err := workloads.Settings(t.Context(), w.Operator()); err != nil || len(c.Settings) < 13 || c.Settings[0] != (workloads.Setting{Name: "beat", Value: "5s", From: "default"}) {
 			t.Errorf("%+v, %v", c, err)
 		}
