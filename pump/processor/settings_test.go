@@ -199,6 +199,19 @@ func TestAWrongSettingIsRefused(t *testing.T) {
 	})
 }
 
+// Whoever sets a value, the workload can be read.
+func TestALongNameSpoilsNoWorkload(t *testing.T) {
+	testworld.In(t, testworld.Plain, 1, 1, nil, func(t *testing.T, w *testworld.World) {
+		name := strings.Repeat("me ", 40_000)
+		for set := range map[string]string{"max-rate": "", "max-attempts": ""} {
+			must(t, proof.ErrOf(workloads.SetSettings(t.Context(), w.Operator(), map[string]string{set: "5"}, nil, name)))
+		}
+		must(t, proof.ErrOf(workloads.Pause(t.Context(), w.Operator(), name, workloads.PauseOptions{})))
+		must(t, proof.ErrOf(workloads.PausePart(t.Context(), w.Operator(), workloads.Part{Key: []byte("k")}, name)))
+		must(t, proof.ErrOf(workloads.Settings(t.Context(), w.Operator())))
+	})
+}
+
 // A change without an entry in the log is not made; a pause is.
 func TestWithoutAnEntryOnlyAPauseIsMade(t *testing.T) {
 	testworld.In(t, testworld.Plain, 1, 1, nil, func(t *testing.T, w *testworld.World) {

@@ -11,6 +11,7 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
@@ -75,7 +76,7 @@ func SetSettings(
 			}
 			for name, value := range set {
 				if is, there := now[name]; !there || is.Value != value {
-					now[name] = workload.Setting{Value: value, By: by, Since: time.Now().UTC()}
+					now[name] = workload.Setting{Value: value, By: row.Clip(by), Since: time.Now().UTC()}
 				}
 			}
 			return setup.CheckSettings(&s.Cfg.Config, own, changed, now, w.Shared)
