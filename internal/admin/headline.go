@@ -144,9 +144,10 @@ type counted struct {
 	paused, at    int // of the live ones, without a task at work; that wait at a gate
 	gate          string
 	messages      int64
-	looked        int  // queues that were read by now
-	waiting       bool // messages wait
-	known         bool // every queue was looked at
+	held          int64 // tasks of keys over their limits
+	looked        int   // queues that were read by now
+	waiting       bool  // messages wait
+	known         bool  // every queue was looked at
 	oldest        float64
 }
 
@@ -162,6 +163,7 @@ func count(s *status.Status) (n counted) {
 		case p.Role == "processor":
 			n.live++
 			n.rate += p.Rate
+			n.held += int64(p.KeysOver.Tasks)
 			if p.Waiting != "" {
 				n.at, n.gate = n.at+1, p.Waiting
 			}
@@ -280,6 +282,9 @@ func heldBack(s *status.Status, t trend, n counted, h Headline) (what, tone stri
 	}
 	if l := s.Ledger; l != nil && l.Used >= 1 {
 		return fmt.Sprintf("the ledger of segment %d, which is full until runs end", l.Segment), Warn
+	}
+	if !n.waiting && n.held > 0 {
+		return "the limits by key: " + plural(n.held, "task waits", "tasks wait"), Good
 	}
 	if !n.waiting {
 		return "", Good

@@ -265,6 +265,11 @@ var headlines = map[string]struct {
 		q.Bounds, q.Oldest = false, new(40.0)
 		s.Instances[0].Busy = 1
 	}, want: atWork + "what holds it back: handlers on vm-7", tone: Good},
+	"only tasks over the limits of keys wait": {of: working, do: func(s *status.Status) {
+		q := &s.Accounts[0].ByQueue[0]
+		q.Bounds, q.Oldest = false, new(0.4)
+		s.Instances[0].KeysOver = pump.KeysOver{Keys: 2, Tasks: 1300}
+	}, want: atWork + "what holds it back: the limits by key: 1,300 tasks wait", tone: Good},
 	"a run is paused": {of: calm, do: func(s *status.Status) {
 		s.PausedParts = []status.PausedPart{{Run: "3f2a0123456789ab"}}
 	}, want: "Nothing to do: no message waits, and 2 processors are ready; " +

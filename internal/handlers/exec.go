@@ -166,17 +166,18 @@ func (e *Exec) tryGive(ctx context.Context, tasks []*pump.Task, answers []answer
 	if s.child == nil && err != nil {
 		return err
 	}
+	if slices.ContainsFunc(answers, func(a answer) bool { return a.said }) {
+		s.deaths = 0
+		e.health.works()
+	}
 	if err != nil {
 		unsaid := slices.IndexFunc(answers, func(a answer) bool { return !a.said })
 		e.replace(s, tasks[max(unsaid, 0)], ctx.Err() == nil, err)
 		if ended, is := err.(endedError); is && (e.health.suspect() || len(tasks) > 1) {
 			err = ended.error // the cause may be the command, or another task
 		}
-		return err
 	}
-	s.deaths = 0
-	e.health.works()
-	return nil
+	return err
 }
 
 // ask gives tasks to the slot's child and reads its answers.

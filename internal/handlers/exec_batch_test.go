@@ -108,3 +108,20 @@ func TestABatchWhoseTasksAllEndTheChildIsGivenUpSoon(t *testing.T) {
 	}
 	proof.Same(t, alone, mostAlone, "tasks were tried alone")
 }
+
+// A command that answers a part of each batch works: its children are started again at once, and it is
+// not taken for one that never answers.
+func TestACommandThatAnswersAPartOfItsBatchesWorks(t *testing.T) {
+	e, _, tasks := batched(t, "batch", 4, nil, "a", "b", "garbage", "c")
+	for range unusableDeaths + 1 {
+		for i, a := range e.give(t.Context(), tasks) {
+			proof.Same(t, a.said, i == 3, "task", i, "has an outcome") // the last one is the first
+		}
+		s := <-e.idle
+		proof.Same(t, s.deaths, 1, "children in a row that answered nothing")
+		e.idle <- s
+	}
+	if !e.health.hasWorked() {
+		t.Error("the command counts as one that never worked")
+	}
+}

@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"slices"
 	"time"
+	"unicode/utf8"
 
+	"github.com/queuepump/queuepump/internal/taskline"
 	"github.com/queuepump/queuepump/pump"
 )
 
@@ -121,6 +123,9 @@ func parseOutcome(line []byte, seq uint64) (result json.RawMessage, task, garbag
 	case o.OK:
 		if bytes.Equal(o.Result, []byte("null")) {
 			return nil, nil, nil
+		}
+		if !utf8.Valid(o.Result) { // encoding/json lets it pass
+			return taskline.AsResult(o.Result), nil, nil
 		}
 		return o.Result, nil, nil
 	case o.Retry != nil:

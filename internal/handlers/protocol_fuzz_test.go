@@ -25,6 +25,7 @@ func FuzzOutcome(f *testing.F) {
 	for _, line := range []string{
 		`{"seq":1,"ok":true}`, `{"seq":1,"ok":true,"result":{"a":[1,2]}}`, `{"seq":1,"retry":"30s","error":"busy"}`, `{"seq":1,"reject":true}`, `{"seq":1,"error":"no"}`,
 		`{"seq":2,"ok":true}`, `{"ok":true}`, `{"seq":1,"ok":true,"reject":true}`, `{"seq":1,"retry":"-1s"}`, `{"SEQ":1,"Ok":true,"result":null}`, `[]`, `{"seq":1,"retry":"9999999999h"}`,
+		"{\"seq\":1,\"ok\":true,\"result\":\"\xff\"}",
 	} {
 		f.Add([]byte(line), uint64(1))
 	}
@@ -47,7 +48,7 @@ func FuzzOutcome(f *testing.F) {
 			t.Fatalf("%s with %v", result, task)
 		case task != nil && len(task.Error()) > maxCause+len("..."):
 			t.Fatalf("an error of %d bytes", len(task.Error()))
-		case result != nil && !json.Valid(result):
+		case result != nil && !(json.Valid(result) && utf8.Valid(result)):
 			t.Fatalf("result %q", result)
 		}
 	})

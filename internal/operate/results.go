@@ -59,7 +59,10 @@ func (f *resultsFlags) print(cmd *cobra.Command, id string) error {
 		return err
 	})
 	f.console.Done()
-	if err = errors.Join(err, out.Flush()); read.State == "" {
+	if e := out.Flush(); e != nil { // else the same may be in err
+		read.Place, err = "", e
+	}
+	if read.State == "" {
 		return err
 	}
 	if f.json {

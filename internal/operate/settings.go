@@ -29,9 +29,10 @@ the command refuses and names the process, and a process that is started so ends
 			set := map[string]string{}
 			for _, arg := range args {
 				name, value, is := strings.Cut(arg, "=")
-				if set[name] = value; !is {
-					return workloads.SettingsChange{}, cli.Usage("%q: give it as NAME=VALUE", arg)
+				if _, twice := set[name]; twice || !is {
+					return workloads.SettingsChange{}, cli.Usage("%q: give it once, as NAME=VALUE", arg)
 				}
+				set[name] = value
 			}
 			c, err := workloads.SetSettings(cmd.Context(), cfg, set, unset, workloads.Operator())
 			if e, is := errors.AsType[*pump.ConfigError](err); is && len(args)+len(unset) > 0 {

@@ -175,12 +175,40 @@ func TestAWrongSettingIsRefused(t *testing.T) {
 				t.Errorf("%s=%s: %v", c.name, c.value, err)
 			}
 		}
+		for name, c := range map[string]struct {
+			set   map[string]string
+			unset []string
+			says  string
+		}{
+			"no value":          {map[string]string{"max-rate": ""}, nil, "max-rate=5"},
+			"a name is no name": {map[string]string{"max-rat": ""}, nil, "no setting is called so"},
+			"unset, no name":    {nil, []string{"max-rat"}, "no setting is called so"},
+			"set and unset":     {map[string]string{"max-rate": "5"}, []string{"max-rate"}, "set and unset"},
+		} {
+			_, err := workloads.SetSettings(t.Context(), w.Operator(), c.set, c.unset, "me")
+			if err == nil || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
 		if c, err := workloads.Settings(t.Context(), w.Operator()); err != nil || len(c.Settings) < 13 || c.Settings[0] != (workloads.Setting{Name: "beat", Value: "5s", From: "default"}) {
 			t.Errorf("%+v, %v", c, err)
 		}
 		if log, err := workloads.Log(t.Context(), w.Operator(), time.Time{}); err != nil || len(log) > 0 {
 			t.Errorf("%+v, %v", log, err)
 		}
+	})
+}
+
+// Whoever sets a value, the workload can be read.
+func TestALongNameSpoilsNoWorkload(t *testing.T) {
+	testworld.In(t, testworld.Plain, 1, 1, nil, func(t *testing.T, w *testworld.World) {
+		name := strings.Repeat("me ", 40_000)
+		for set := range map[string]string{"max-rate": "", "max-attempts": ""} {
+			must(t, proof.ErrOf(workloads.SetSettings(t.Context(), w.Operator(), map[string]string{set: "5"}, nil, name)))
+		}
+		must(t, proof.ErrOf(workloads.Pause(t.Context(), w.Operator(), name, workloads.PauseOptions{})))
+		must(t, proof.ErrOf(workloads.PausePart(t.Context(), w.Operator(), workloads.Part{Key: []byte("k")}, name)))
+		must(t, proof.ErrOf(workloads.Settings(t.Context(), w.Operator())))
 	})
 }
 

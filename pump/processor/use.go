@@ -26,7 +26,7 @@ type Next = func(ctx context.Context, tasks []*pump.Task) []error
 func (r *run) call(ctx context.Context, d *message.Delivery, from, to int) []error {
 	i := d.At(from)
 	if len(r.use) == 0 && r.batch == nil {
-		if err := r.callOne(ctx, d, i); err != nil {
+		if err := r.callOne(ctx, d, i, &d.Tasks[i]); err != nil {
 			return []error{err}
 		}
 		return nil
@@ -42,7 +42,7 @@ func (r *run) call(ctx context.Context, d *message.Delivery, from, to int) []err
 			}
 			return perTask(errs, len(tasks))
 		}
-		return []error{r.callOne(ctx, d, i)}
+		return []error{r.callOne(ctx, d, i, tasks[0])}
 	}, []*pump.Task{&d.Tasks[i]}
 	if r.batch != nil {
 		tasks = d.Pointers(from, to)
@@ -57,11 +57,13 @@ func (r *run) call(ctx context.Context, d *message.Delivery, from, to int) []err
 }
 
 // callOne calls a handler that takes one task.
-func (r *run) callOne(ctx context.Context, d *message.Delivery, i int) (err error) {
+func (r *run) callOne(
+	ctx context.Context, d *message.Delivery, i int, t *pump.Task,
+) (err error) {
 	if r.Reducer == nil {
-		return r.handler.Handle(ctx, &d.Tasks[i])
+		return r.handler.Handle(ctx, t)
 	}
-	d.Contributions[i], err = r.Reducer.Contribute(ctx, &d.Tasks[i])
+	d.Contributions[i], err = r.Reducer.Contribute(ctx, t)
 	return err
 }
 

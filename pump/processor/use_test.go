@@ -104,3 +104,27 @@ func TestMiddlewareThatIsOfNoUseIsRefused(t *testing.T) {
 		}
 	}
 }
+
+// A middleware may give the handler a copy of a task with another body, as one that unpacks does, and
+// may return before the handler it started.
+func TestAHandlerGetsTheTaskOfItsMiddleware(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var seen []string
+		h := pump.HandlerFunc(func(_ context.Context, task *pump.Task) error {
+			seen = append(seen, string(task.Body))
+			return nil
+		})
+		w := pumptest.New(t, pump.Config{}, h, processor.Options{Use: []processor.Middleware{
+			func(ctx context.Context, tasks []*pump.Task, next processor.Next) []error {
+				unpacked := *tasks[0]
+				unpacked.Body = []byte("unpacked")
+				time.AfterFunc(time.Minute, func() { next(context.WithoutCancel(ctx), []*pump.Task{&unpacked}) })
+				return next(ctx, []*pump.Task{&unpacked})
+			},
+		}})
+		w.Send([]byte("packed"))
+		w.Advance(time.Hour)
+		w.Done(1)
+		proof.Same(t, strings.Join(seen, " "), "unpacked unpacked", "the handler saw")
+	})
+}

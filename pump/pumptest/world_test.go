@@ -3,6 +3,7 @@ package pumptest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -39,6 +40,33 @@ func TestStepsGoFromOutcomeToOutcome(t *testing.T) {
 		w.Done(0)
 		if said := w.story(); !strings.Contains(said, `s: {"a":1} is failed at attempt 3: no`) {
 			t.Error(said)
+		}
+	})
+}
+
+// A handler may put other values into its task: when the task is tried again, or is in quarantine, it
+// is as it was sent, also if others of its message are done.
+func TestATaskIsTriedAgainAsItWasSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		seen := map[string]int{}
+		w := New(t, pump.Config{}, pump.HandlerFunc(func(_ context.Context, task *pump.Task) error {
+			seen[fmt.Sprintf("%s %s %s", task.Key, task.ID, task.Body)]++
+			task.Key, task.ID, task.Body = []byte("other"), "other", []byte("other")
+			if task.N%2 == 0 {
+				return nil
+			}
+			return errors.New("again")
+		}), processor.Options{Retry: pump.RetryPolicy{MaxAttempts: 3}})
+		var all []any
+		for i := range 400 {
+			all = append(all, fmt.Sprint("task ", i))
+		}
+		w.Send(all...)
+		w.Advance(2 * time.Hour)
+		for task, times := range seen {
+			if strings.Contains(task, "other") || times != 1 && times != 3 {
+				t.Fatalf("%s was tried %d times", task, times)
+			}
 		}
 	})
 }

@@ -131,6 +131,7 @@ type resultsReader struct {
 	distinct bool
 	read     ResultsRead
 	from     results.Ref
+	met      bool          // an object is at from
 	todo     []results.Ref // the greatest number first
 	links    map[results.Ref]*links
 	fetching map[results.Ref]chan fetched
@@ -193,7 +194,7 @@ func (r *resultsReader) walk(ctx context.Context) error {
 		ref := r.todo[0]
 		got := <-r.fetching[ref]
 		delete(r.fetching, ref)
-		r.todo = r.todo[1:]
+		r.todo, r.met = r.todo[1:], r.met || ref == r.from
 		err := got.err
 		if err == nil {
 			err = r.take(ctx, ref, got.body)
@@ -204,7 +205,7 @@ func (r *resultsReader) walk(ctx context.Context) error {
 		}
 		if err != nil {
 			if r.damaged++; r.damaged <= damageTold {
-				r.damage = append(r.damage, fmt.Errorf("results %s: %w", ref, err))
+				r.damage = append(r.damage, fmt.Errorf("results %s are missing or damaged: %w", ref, err))
 			}
 		}
 		r.read.Objects++
@@ -216,6 +217,10 @@ func (r *resultsReader) walk(ctx context.Context) error {
 		place, _ := r.todo[0].MarshalText()
 		r.read.Place = string(place)
 	}
+	if !r.met && r.read.Place == "" && r.o.From != "" {
+		return pump.Invalid("from", "no object of the run is at this place",
+			"give the place as it was printed for this run")
+	}
 	return context.Cause(ctx)
 }
 
@@ -225,8 +230,18 @@ type stopped struct{ error }
 func (r *resultsReader) take(ctx context.Context, ref results.Ref, body []byte) error {
 	l, wanted, run := r.links[ref], true, r.read.Run
 	return results.Read(body, func(h *results.Header) error {
+		chains := h.Chains[run]
+		_, is := chains[results.Noted]
+		other := l.noted && !is
+		for segment := range l.segments {
+			_, is := chains[results.Link(segment)]
+			other = other || !is
+		}
+		if other {
+			return errors.New("another object has its name")
+		}
 		wanted = !h.At.Before(r.o.Since) && (r.o.From == "" || ref.Compare(r.from) >= 0)
-		for link, before := range h.Chains[run] {
+		for link, before := range chains {
 			segment, err := strconv.ParseUint(link, 10, 32)
 			switch {
 			case !(link == results.Noted && l.noted || err == nil && l.segments[uint32(segment)]):

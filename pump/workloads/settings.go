@@ -11,6 +11,7 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
@@ -63,15 +64,22 @@ func SetSettings(
 	w, names := s.Workload, append(slices.Sorted(maps.Keys(set)), unset...)
 	if len(names) > 0 {
 		change := func(now workload.Settings) error {
+			changed := slices.Collect(maps.Keys(set))
 			for _, name := range unset {
+				if _, both := set[name]; both {
+					return pump.Invalid(name, "it is both set and unset", "give one of both")
+				}
+				if _, is := now[name]; !is { // else it may be of a newer version
+					changed = append(changed, name)
+				}
 				delete(now, name)
 			}
 			for name, value := range set {
-				if now[name].Value != value {
-					now[name] = workload.Setting{Value: value, By: by, Since: time.Now().UTC()}
+				if is, there := now[name]; !there || is.Value != value {
+					now[name] = workload.Setting{Value: value, By: row.Clip(by), Since: time.Now().UTC()}
 				}
 			}
-			return setup.CheckSettings(&s.Cfg.Config, own, names, now, w.Shared)
+			return setup.CheckSettings(&s.Cfg.Config, own, changed, now, w.Shared)
 		}
 		// Before the log: a mistake is not a change.
 		trial := workload.Settings{}

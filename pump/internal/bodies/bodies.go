@@ -140,8 +140,8 @@ func Get(ctx context.Context, f *queues.Set, h *codec.Header) ([]byte, error) {
 	case ref.Size > Most:
 		return nil, gone(fmt.Sprintf("%d bytes are said to be in it, more than any body has", ref.Size))
 	case a == nil:
-		return nil, fmt.Errorf("there are no credentials here for account %q, which has the body",
-			ref.Account)
+		return nil, fmt.Errorf("there are no credentials here for account %q, which has the body; if it "+
+			"is gone for good, `distributor runs repair` puts the task again", ref.Account)
 	}
 	b, err := f.GetBlob(ctx, a, Container(h.Workload), of.String(), max(ref.Size, 1))
 	switch {

@@ -299,6 +299,39 @@ func TestADarkAccountOfBodiesIsNotNow(t *testing.T) {
 	})
 }
 
+// Tasks whose bodies were in an account that is gone for good wait, and a repair puts them again with
+// their bodies elsewhere: their old messages are duplicates then.
+func TestARepairBringsBodiesOfALostAccount(t *testing.T) {
+	testworld.In(t, testworld.Once, 2, 1, nil, func(t *testing.T, w *testworld.World) {
+		full := w.Sim.Inject(azsim.Rule{Service: "blob", Account: "accounta", Fault: azsim.FailBefore})
+		testworld.Ran(w, distributor.New, "d", listOf(20), inBlobs)
+		full.Remove()
+		w.Sim.Blackout("accountb", true)
+		seen := &testworld.Seen{}
+		p := testworld.Begun(w, processor.New, "p", seen, processor.Options{})
+		proof.Must(t, proof.ErrOf(accounts.Drain(t.Context(), w.Operator(), "accountb")))
+		time.Sleep(time.Hour)
+		proof.Must(t, proof.ErrOf(accounts.Remove(t.Context(), w.Operator(), "accountb", accounts.RemoveOptions{Lost: true})))
+		time.Sleep(time.Hour)
+		_, poison := w.Sim.Depth("accounta", "work-poison")
+		if n := seen.Tasks(); n == 0 || n == 20 || poison > 0 || w.Count("accounta", "work-00") == 0 {
+			t.Errorf("%d tasks are done, and %d given up", n, poison)
+		}
+		cfg := w.Operator()
+		cfg.Accounts = cfg.Accounts[:1]
+		d, err := distributor.New(cfg, listOf(20), inBlobs)
+		proof.Must(t, err)
+		sum, err := d.Repair(t.Context(), w.Newest(), distributor.RepairOptions{})
+		if err != nil || sum.Missing == 0 {
+			t.Errorf("%+v, %v", sum, err)
+		}
+		w.Within(time.Hour, "all is done", func() bool { return w.Count("accounta", "work-00") == 0 })
+		seen.Expect(t, 20, 20)
+		expectBodies(w, seen, 20)
+		p.End()
+	})
+}
+
 // While the workload or a run is paused, for longer than the retention, its bodies stay. What goes on
 // is done once, and its bodies go.
 func TestPausesKeepBodies(t *testing.T) {

@@ -186,7 +186,7 @@ func CheckSettings(
 		}
 	}
 	for _, name := range changed {
-		if _, there := set[name]; there && !slices.Contains(known, name) {
+		if !slices.Contains(known, name) {
 			return pump.Invalid(fmt.Sprintf("%.40q", name), "no setting is called so",
 				"use "+strings.Join(known, ", "))
 		}

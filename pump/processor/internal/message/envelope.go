@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/shardmap"
 )
@@ -19,14 +18,12 @@ func (d *Delivery) Pack(h codec.Header, tasks []int, limit int) (text []byte, ok
 	}
 	b.Reset(h)
 	for _, i := range tasks {
-		t := &d.Tasks[i]
-		ct := codec.Task{N: t.N, ID: []byte(t.ID), Body: t.Body, Trace: t.Trace}
-		ct.Key = shardmap.StoredKey(t.Key, t.Body, d.Segments)
-		if h.Body != (codec.BodyRef{}) {
-			ct.Key, ct.Body = d.Env.Tasks[i].Key, nil
-		}
-		if t.Foreign != "" && h.Run == (pump.RunID{}) {
-			ct.ID = []byte(t.Foreign) // it keeps its name in every queue (P1.4)
+		var ct codec.Task
+		if d.Env != nil { // a handler may have put other values into its task
+			ct = d.Env.Tasks[i]
+		} else { // it keeps its name in every queue (P1.4)
+			ct = codec.Task{ID: []byte(d.Foreign), Body: d.Content()}
+			ct.Key = shardmap.StoredKey(d.Key, ct.Body, d.Segments)
 		}
 		if fits, err := b.Add(ct); err != nil || !fits {
 			return nil, false

@@ -212,6 +212,64 @@ func TestAnObjectThatIsMissingIsNamed(t *testing.T) {
 	})
 }
 
+// An object of which another one has the name, as after a wrong restore, is named too.
+func TestAnObjectUnderAnothersNameIsNamed(t *testing.T) {
+	testworld.In(t, testworld.Once, 1, 2, nil, func(t *testing.T, w *testworld.World) {
+		var r ran
+		p := testworld.Begun(w, processor.New, "p", r.answers("p"), kept)
+		w.Settled(1)
+		for segment := range uint32(2) {
+			w.PutHome([]uint32{segment}, 2)
+			time.Sleep(time.Minute)
+		}
+		at, names := queues.Open(&w.Cfg).Account("accounta").Store.Container("work-results"), w.Sim.Blobs("accounta", "work-results")
+		other, err := at.Get(t.Context(), names[0], 0, 1<<20)
+		proof.Must(t, err)
+		proof.Must(t, at.Put(t.Context(), names[1], other.Body, nil))
+		_, err = runs.Results(t.Context(), w.Cfg, w.Run, runs.ResultsOptions{}, func([]byte) error { return nil })
+		proof.Says(t, err, names[1], "the error")
+		p.End()
+	})
+}
+
+// A reader that is interrupted goes on at its place; a place of another run is refused.
+func TestAReaderGoesOnAtItsPlace(t *testing.T) {
+	testworld.In(t, testworld.Once, 1, 2, nil, func(t *testing.T, w *testworld.World) {
+		var r ran
+		p := testworld.Begun(w, processor.New, "p", r.answers("p"), kept)
+		w.Settled(1)
+		tasks, lines := 0, map[string]int{}
+		for range 3 {
+			tasks += w.PutHome([]uint32{1, 2}, 2)
+			time.Sleep(time.Minute)
+		}
+		read := func(o runs.ResultsOptions) (runs.ResultsRead, error) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			o.Progress = func(r runs.ResultsRead) {
+				if r.Results > 0 {
+					cancel()
+				}
+			}
+			return runs.Results(ctx, w.Cfg, w.Run, o, func(line []byte) error { lines[string(line)]++; return nil })
+		}
+		for o := (runs.ResultsOptions{}); ; {
+			got, err := read(o)
+			if o.From = got.Place; o.From == "" {
+				break
+			}
+			proof.Is(t, err, context.Canceled, "an interrupted reader")
+		}
+		for line, n := range lines {
+			proof.Same(t, n, 1, line)
+		}
+		proof.Same(t, len(lines), tasks, "results")
+		_, err := runs.Results(t.Context(), w.Cfg, w.Run, runs.ResultsOptions{From: "accounta/0000000000000001/1"}, func([]byte) error { return nil })
+		proof.Says(t, err, "no object of the run", "the error")
+		p.End()
+	})
+}
+
 // The results of a process that lost its segments between put and commit are nobody's: the next owner
 // does the tasks, and has theirs.
 func TestResultsOfAFencedProcessAreNotRead(t *testing.T) {
