@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -33,7 +34,7 @@ func TestEveryExampleOfEveryHelpCanBeTyped(t *testing.T) {
 	must(t, err)
 	must(t, os.WriteFile("pump.yaml", append(config, "delivery: once\n"...), 0o600))
 	var sent struct{ Run string }
-	text, err := cli.Help(t.Context(), root(), words("run --input tasks.jsonl --key city --quiet --json"))
+	text, err := printed(t, words("run --input tasks.jsonl --key city --quiet --json"))
 	must(t, json.Unmarshal([]byte(text), &sent))
 	must(t, err)
 	ids := strings.NewReplacer("0123456789ab", sent.Run, "3f2a", sent.Run[:4], "6f3a", sent.Run[:4])
@@ -56,7 +57,7 @@ func TestEveryExampleOfEveryHelpCanBeTyped(t *testing.T) {
 			}) {
 				cancel() // it would go on and on
 			}
-			if status, said := cli.Run(ctx, root(), argv); status == 2 && !notSlips.MatchString(said) {
+			if status, said := cli.Run(ctx, root(), argv, io.Discard); status == 2 && !notSlips.MatchString(said) {
 				t.Errorf("%s: %s", strings.Join(argv, " "), said)
 			}
 			cancel()

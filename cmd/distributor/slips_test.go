@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -180,7 +182,7 @@ func TestASlipOfTheFirstHourIsRefusedWithItsCauseAndMakesNothing(t *testing.T) {
 	for _, s := range slips {
 		t.Run(strings.ReplaceAll(s.args, "/", "_"), func(t *testing.T) {
 			before := d.made()
-			status, said := cli.Run(t.Context(), root(), words(s.args))
+			status, said := cli.Run(t.Context(), root(), words(s.args), io.Discard)
 			if status != s.status || !strings.Contains(said, s.says) {
 				t.Errorf("status %d, want %d with %q:\n%s", status, s.status, s.says, said)
 			}
@@ -193,7 +195,7 @@ func TestASlipOfTheFirstHourIsRefusedWithItsCauseAndMakesNothing(t *testing.T) {
 		})
 	}
 	// The right options make what they say.
-	if status, said := cli.Run(t.Context(), root(), words("run --input tasks.jsonl --key city --quiet --json")); status != 0 || d.made() == 0 {
+	if status, said := cli.Run(t.Context(), root(), words("run --input tasks.jsonl --key city --quiet --json"), io.Discard); status != 0 || d.made() == 0 {
 		t.Errorf("status %d: %s", status, said)
 	}
 }
@@ -211,11 +213,11 @@ func TestTheConfigurationInUseIsSaid(t *testing.T) {
 	d := newDesk(t)
 	config := filepath.Join(d.dir, "badkey.yaml")
 	t.Setenv("QUEUEPUMP_CONFIG", config)
-	if status, said := cli.Run(t.Context(), root(), words("run --input tasks.jsonl")); status != 1 || !strings.Contains(said, config+", which QUEUEPUMP_CONFIG names") {
+	if status, said := cli.Run(t.Context(), root(), words("run --input tasks.jsonl"), io.Discard); status != 1 || !strings.Contains(said, config+", which QUEUEPUMP_CONFIG names") {
 		t.Errorf("status %d: %s", status, said)
 	}
 	t.Setenv("QUEUEPUMP_CONFIG", "gone.yaml")
-	if status, said := cli.Run(t.Context(), root(), words("status")); status != 2 || !strings.Contains(said, "gone.yaml") || !strings.Contains(said, "QUEUEPUMP_CONFIG") {
+	if status, said := cli.Run(t.Context(), root(), words("status"), io.Discard); status != 2 || !strings.Contains(said, "gone.yaml") || !strings.Contains(said, "QUEUEPUMP_CONFIG") {
 		t.Errorf("status %d: %s", status, said)
 	}
 }
@@ -230,19 +232,19 @@ func TestWhatIsSeldomNeededIsInTheLongHelp(t *testing.T) {
 		{"run", "--progress-every", "--progress-every"},
 		{"status", "--watch", "--watch"},
 	} {
-		short, err := cli.Help(t.Context(), root(), words("-q " + c.command + " --help")[1:])
-		long, err2 := cli.Help(t.Context(), root(), words("-q " + c.command + " --help-all")[1:])
+		short, err := printed(t, words("-q " + c.command + " --help")[1:])
+		long, err2 := printed(t, words("-q " + c.command + " --help-all")[1:])
 		if err != nil || err2 != nil || strings.Contains(short, c.never) || !strings.Contains(long, c.all) || !strings.Contains(short, "--help-all") {
 			t.Errorf("%s: %v, %v\n%s\n%s", c.command, err, err2, short, long)
 		}
 	}
-	text, err := cli.Help(t.Context(), root(), words("plan --help"))
+	text, err := printed(t, words("plan --help"))
 	_, flags, _ := strings.Cut(text, "\nFlags:\n")
 	if n := strings.Count("\n"+flags, "\n      --") - 1; err != nil || n != 6 {
 		t.Errorf("%d flags of plan, %v\n%s", n, err, flags)
 	}
 	for _, slip := range []string{"plan --vm-prise 1", "gaet list"} {
-		if _, said := cli.Run(t.Context(), root(), words(slip)); !strings.Contains(said, "did you mean") {
+		if _, said := cli.Run(t.Context(), root(), words(slip), io.Discard); !strings.Contains(said, "did you mean") {
 			t.Errorf("%s: %s", slip, said)
 		}
 	}
@@ -273,7 +275,7 @@ func TestTheEnvironmentGivesFlagsToo(t *testing.T) {
 		t.Run(c.env+" "+c.args, func(t *testing.T) {
 			name, value, _ := strings.Cut(c.env, "=")
 			t.Setenv("QUEUEPUMP_"+name, value)
-			status, said := cli.Run(t.Context(), root(), words(c.args))
+			status, said := cli.Run(t.Context(), root(), words(c.args), io.Discard)
 			if status != c.status || strings.Contains(said, "0123") {
 				t.Errorf("status %d, want %d: %s", status, c.status, said)
 			}
@@ -290,7 +292,17 @@ func TestTheEnvironmentGivesFlagsToo(t *testing.T) {
 	t.Setenv("QUEUEPUMP_INPUT", "tasks.csv\ntasks.csv\n")
 	t.Setenv("QUEUEPUMP_QUIET", "true")
 	t.Setenv("QUEUEPUMP_MAX_RATE", "no number")
-	if status, said := cli.Run(t.Context(), root(), words("run --max-rate 1000")); status != 0 || d.made() == 0 {
+	if status, said := cli.Run(t.Context(), root(), words("run --max-rate 1000"), io.Discard); status != 0 || d.made() == 0 {
 		t.Errorf("status %d: %s", status, said)
 	}
+}
+
+// printed is what the program prints.
+func printed(t *testing.T, args []string) (string, error) {
+	t.Helper()
+	var b strings.Builder
+	if status, said := cli.Run(t.Context(), root(), args, &b); status != 0 {
+		return b.String(), errors.New(said)
+	}
+	return b.String(), nil
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -43,7 +44,7 @@ func TestEveryExampleOfEveryHelpCanBeTyped(t *testing.T) {
 				argv = argv[:at]
 			}
 			examples++
-			if status, said := cli.Run(ctx, root(), argv); status == 2 && !strings.Contains(said, "needs a terminal") {
+			if status, said := cli.Run(ctx, root(), argv, io.Discard); status == 2 && !strings.Contains(said, "needs a terminal") {
 				t.Errorf("%s: %s", strings.Join(argv, " "), said)
 			}
 		}

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -54,7 +56,7 @@ func TestASlipOfTheFirstHourIsRefusedWithItsCause(t *testing.T) {
 			if err != nil {
 				argv = append(strings.Fields(s.args)[:2], strings.SplitN(s.args, " ", 3)[2])
 			}
-			status, said := cli.Run(t.Context(), root(), argv)
+			status, said := cli.Run(t.Context(), root(), argv, io.Discard)
 			if status != 2 || !strings.Contains(said, s.says) {
 				t.Errorf("status %d, want 2 with %q:\n%s", status, s.says, said)
 			}
@@ -93,7 +95,17 @@ func TestTheHelpOfRunFitsTwoScreens(t *testing.T) {
 
 func help(t *testing.T, args string) string {
 	t.Helper()
-	text, err := cli.Help(t.Context(), root(), strings.Fields(args))
+	text, err := printed(t, strings.Fields(args))
 	must(t, err)
 	return text
+}
+
+// printed is what the program prints.
+func printed(t *testing.T, args []string) (string, error) {
+	t.Helper()
+	var b strings.Builder
+	if status, said := cli.Run(t.Context(), root(), args, &b); status != 0 {
+		return b.String(), errors.New(said)
+	}
+	return b.String(), nil
 }

@@ -112,12 +112,12 @@ func OneArgument(cmd *cobra.Command, args []string) error {
 }
 
 // Run runs the program in this process, for tests, and gives its exit status and what it said of an
-// error.
-func Run(ctx context.Context, root *cobra.Command, args []string) (status int, said string) {
+// error. What it prints goes to out.
+func Run(ctx context.Context, root *cobra.Command, args []string, out io.Writer) (int, string) {
 	var b strings.Builder
 	prepare(root)
 	root.SetArgs(args)
-	root.SetOut(io.Discard)
+	root.SetOut(out)
 	cmd, err := root.ExecuteContextC(ctx)
 	if err != nil {
 		report(&b, root, cmd, err)
@@ -227,14 +227,4 @@ func Belong(cmd *cobra.Command, to string, given bool, flags ...string) error {
 		}
 	}
 	return nil
-}
-
-// Help gives what the program prints in this process, for tests of its help.
-func Help(ctx context.Context, root *cobra.Command, args []string) (string, error) {
-	var b strings.Builder
-	prepare(root)
-	root.SetArgs(args)
-	root.SetOut(&b)
-	err := root.ExecuteContext(ctx)
-	return b.String(), err
 }

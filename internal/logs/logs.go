@@ -6,6 +6,8 @@ package logs
 
 import (
 	"cmp"
+	"context"
+	"log/slog"
 	"maps"
 	"slices"
 	"sync"
@@ -77,6 +79,19 @@ func (l *Limited) GoesOn(log func(msg string, attrs ...any), msg string, attrs .
 func (l *Limited) IsOver(log func(msg string, attrs ...any), msg string, attrs ...any) {
 	if lasted, was := l.Over(); was {
 		log(msg, append(attrs, "after", lasted)...)
+	}
+}
+
+// Tell writes a line about what goes on while a thing that is tried again and again fails, and one
+// when it works again. An error after ctx has ended says nothing.
+func (l *Limited) Tell(
+	ctx context.Context, log *slog.Logger, err error, what, over string, attrs ...any,
+) {
+	switch {
+	case err == nil:
+		l.IsOver(log.Info, over, attrs...)
+	case ctx.Err() == nil:
+		l.GoesOn(log.Warn, what, append(attrs, "error", err)...)
 	}
 }
 

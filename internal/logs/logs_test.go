@@ -1,8 +1,12 @@
 package logs
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -36,14 +40,47 @@ func TestTheFirstLineOfAKindComesAtOnceAndTheOthersAreCounted(t *testing.T) {
 	})
 }
 
+// noted gives a method of a log, and what was written by it and when.
+func noted() (log func(msg string, attrs ...any), said func() []string) {
+	var got []string
+	began := time.Now()
+	log = func(msg string, attrs ...any) {
+		got = append(got, fmt.Sprint(msg, " ", time.Since(began), " ", attrs))
+	}
+	return log, func() []string { return got }
+}
+
+// What is tried again and again is told by its errors: not by those of a context that has ended.
+func TestWhatFailsIsToldWhileItDoesAndWhenItWorksAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l Limited
+		var b strings.Builder
+		log := slog.New(slog.NewTextHandler(&b, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+			if a.Key == slog.TimeKey {
+				return slog.Attr{}
+			}
+			return a
+		}}))
+		ended, end := context.WithCancel(t.Context())
+		end()
+		tell := func(ctx context.Context, err error) { l.Tell(ctx, log, err, "it fails", "it works", "n", 1) }
+		tell(t.Context(), nil)
+		tell(ended, ended.Err())
+		for range 90 {
+			tell(t.Context(), errors.New("dark"))
+			time.Sleep(time.Second)
+		}
+		tell(t.Context(), nil)
+		tell(t.Context(), nil)
+		const first, second, last = "level=WARN msg=\"it fails\" n=1 error=dark\n", "level=WARN msg=\"it fails\" n=1 error=dark for=1m0s\n", "level=INFO msg=\"it works\" n=1 after=1m30s\n"
+		proof.Same(t, b.String(), first+second+last, "told")
+	})
+}
+
 func TestWhatGoesOnIsToldAtOnceMoreAndMoreSeldomAndWhenItIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l Limited
-		var got []string
-		began := time.Now()
-		log := func(msg string, attrs ...any) {
-			got = append(got, fmt.Sprint(msg, " ", time.Since(began), " ", attrs))
-		}
+		log, said := noted()
 		l.IsOver(log, "queue answers")
 		for range 9 * 60 * 60 {
 			l.GoesOn(log, "queue does not answer", "n", 1)
@@ -57,8 +94,8 @@ func TestWhatGoesOnIsToldAtOnceMoreAndMoreSeldomAndWhenItIsOver(t *testing.T) {
 			after := time.Duration(m) * time.Minute
 			want = append(want, fmt.Sprintf("queue does not answer %v [n 1 for %v]", after, after))
 		}
-		if want = append(want, "queue answers 9h0m0s [after 9h0m0s]", "queue does not answer 9h0m0s []"); !slices.Equal(got, want) {
-			t.Errorf("%q", got)
+		if want = append(want, "queue answers 9h0m0s [after 9h0m0s]", "queue does not answer 9h0m0s []"); !slices.Equal(said(), want) {
+			t.Errorf("%q", said())
 		}
 	})
 }
@@ -66,11 +103,7 @@ func TestWhatGoesOnIsToldAtOnceMoreAndMoreSeldomAndWhenItIsOver(t *testing.T) {
 func TestALineIsWrittenAtOnceOnceAMinuteAndAtOnceAgainAfterItWasOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l Limited
-		var got []string
-		began := time.Now()
-		log := func(msg string, attrs ...any) {
-			got = append(got, fmt.Sprint(msg, " ", time.Since(began), " ", attrs))
-		}
+		log, said := noted()
 		if _, was := l.Over(); was {
 			t.Error("what has not begun is over")
 		}
@@ -86,6 +119,6 @@ func TestALineIsWrittenAtOnceOnceAMinuteAndAtOnceAgainAfterItWasOver(t *testing.
 			"queue does not answer 0s [n 1]", "queue does not answer 1m0s [n 1]",
 			"queue does not answer 2m0s [n 1]", "queue does not answer 2m5s []",
 		}
-		proof.Alike(t, got, want)
+		proof.Alike(t, said(), want)
 	})
 }

@@ -78,28 +78,19 @@ func (t *trouble) endHopeless(ctx context.Context) (context.Context, func() erro
 // saySlow tells that the control account does not answer, why, and what mends it, until stop is
 // called. It says nothing as long as the account answers: other work may take its time.
 func (o *operation) saySlow(log *slog.Logger) (stop func()) {
-	var mu sync.Mutex
-	var timer *time.Timer
-	stopped := false
-	say := func() {
-		mu.Lock()
-		defer mu.Unlock()
-		if stopped {
-			return
+	ctx, stop := context.WithCancel(context.Background())
+	go func() {
+		for pause := controlSlow; ; pause = slowAgain {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(pause):
+			}
+			if account, err := o.trouble.now(); err != nil {
+				log.Warn("waiting for the control account to answer", "account", account, "error", err,
+					"fix", storage.Fix(err))
+			}
 		}
-		if account, err := o.trouble.now(); err != nil {
-			log.Warn("waiting for the control account to answer", "account", account, "error", err,
-				"fix", storage.Fix(err))
-		}
-		timer.Reset(slowAgain)
-	}
-	mu.Lock()
-	defer mu.Unlock()
-	timer = time.AfterFunc(controlSlow, say)
-	return func() {
-		mu.Lock()
-		defer mu.Unlock()
-		stopped = true
-		timer.Stop()
-	}
+	}()
+	return stop
 }

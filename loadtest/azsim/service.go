@@ -167,13 +167,8 @@ type keyRange struct {
 
 // holds reports whether a row lies within the range.
 func (k keyRange) holds(pk, rk string) bool {
-	if k.startPK != "" && (pk < k.startPK || pk == k.startPK && rk < k.startRK) {
-		return false
-	}
-	if k.endPK != "" && (pk > k.endPK || pk == k.endPK && k.endRK != "" && rk > k.endRK) {
-		return false
-	}
-	return true
+	return (k.startPK == "" || pk > k.startPK || pk == k.startPK && rk >= k.startRK) &&
+		(k.endPK == "" || pk < k.endPK || pk == k.endPK && (k.endRK == "" || rk <= k.endRK))
 }
 
 // signedIdentifier is one stored access policy of a queue or table. Reading and writing a set of

@@ -218,9 +218,8 @@ func (d *Distributor) elected(ctx context.Context) (last Summary, err error) {
 		won, wait, err := e.Try(ctx)
 		stood()
 		d.nextDue.Store(new(e.NextDue()))
-		if err == nil {
-			silent.IsOver(d.cfg.Log.Info, "the election row can be read and written again")
-		}
+		silent.Tell(ctx, d.cfg.Log, err, "the election row could not be read or written",
+			"the election row can be read and written again")
 		switch {
 		case won != nil:
 			t := &term{d: d, won: won, last: &last}
@@ -228,11 +227,8 @@ func (d *Distributor) elected(ctx context.Context) (last Summary, err error) {
 			if err != nil {
 				return last, err
 			}
-		case err != nil && ctx.Err() == nil:
-			if final(err) {
-				return last, err
-			}
-			silent.GoesOn(d.cfg.Log.Warn, "the election row could not be read or written", "error", err)
+		case err != nil && ctx.Err() == nil && final(err):
+			return last, err
 		}
 		if err := d.standBy(ctx, wait); err != nil {
 			return last, err

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/queuepump/queuepump/internal/logs"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor/internal/send"
 	"github.com/queuepump/queuepump/pump/internal/failure"
@@ -66,6 +67,7 @@ func (d *Distributor) Prepare(ctx context.Context) error {
 // because the control account is dark for longer than a request is tried.
 func (d *Distributor) prepare(ctx context.Context) error {
 	began := time.Now()
+	var failing logs.Limited
 	for attempt := uint64(0); ; attempt++ {
 		err := d.Prepare(ctx)
 		if err == nil || ctx.Err() != nil {
@@ -76,7 +78,8 @@ func (d *Distributor) prepare(ctx context.Context) error {
 			next.Do == failure.End && !setup.Unsure(err) {
 			return err
 		}
-		d.cfg.Log.Warn("the distributor could not begin; trying again", "error", err, "fix", next.Fix)
+		failing.GoesOn(d.cfg.Log.Warn, "the distributor could not begin; trying again",
+			"error", err, "fix", next.Fix)
 		waits.Wait(ctx, waits.Jitter(d.cfg.Instance).Around(retryPause, "prepare",
 			d.cfg.Workload, attempt))
 	}

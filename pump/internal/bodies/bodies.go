@@ -62,7 +62,7 @@ type Store struct {
 
 	once   sync.Once
 	placer queues.Placer
-	failed logs.Limited
+	failed logs.Kinds // of each account, that it does not take them
 
 	noting chan struct{} // capacity 1: who has put into it writes the row, and may change used
 	used   bool          // the row is written
@@ -77,10 +77,8 @@ func (s *Store) Put(
 	ctx context.Context, of coordination.TaskRef, body []byte,
 ) (codec.BodyRef, error) {
 	s.once.Do(func() {
-		s.failed.Every, s.noting = logs.PerTask, make(chan struct{}, 1)
-		s.placer = queues.Placer{
-			Set: s.Queues, Container: Container(s.Workload), Refused: s.refused,
-		}
+		s.noting = make(chan struct{}, 1)
+		s.placer = queues.Placer{Set: s.Queues, Container: Container(s.Workload), Asked: s.asked}
 	})
 	if err := s.note(ctx); err != nil {
 		return codec.BodyRef{}, err
@@ -103,9 +101,10 @@ func (s *Store) Put(
 	}
 }
 
-func (s *Store) refused(account string, err error) {
-	s.failed.Say(s.Log.Warn, "an account does not take the body of a task; another one is asked",
-		"account", account, "error", err)
+func (s *Store) asked(ctx context.Context, account string, err error) {
+	s.failed.Of(account).Tell(ctx, s.Log, err,
+		"an account does not take the body of a task; another one is asked",
+		"an account takes the bodies of tasks again", "account", account)
 }
 
 // note writes the row by which closers know that there are bodies, before the first one.

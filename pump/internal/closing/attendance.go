@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/logs"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/queues"
@@ -20,6 +21,8 @@ type attendance struct {
 	settled uint64    // of the run, when it changed last
 	changed time.Time // when that was; zero: judge was not called yet
 	asked   time.Time // when the processors were counted last
+
+	paused, alone logs.Limited
 }
 
 const (
@@ -34,6 +37,7 @@ func (a *attendance) judge(ctx context.Context, settled uint64) {
 	now := time.Now()
 	if settled != a.settled || a.changed.IsZero() {
 		a.settled, a.changed = settled, now
+		a.alone.Over()
 	}
 	if now.Sub(a.changed) < unattendedAfter || now.Sub(a.asked) < countAgain {
 		return
@@ -44,15 +48,16 @@ func (a *attendance) judge(ctx context.Context, settled uint64) {
 	}
 	a.asked = now
 	if mark := v.Workload.Paused; mark.Is() {
-		a.cfg.Log.Warn("the workload is paused; the tasks wait until it is resumed",
+		a.paused.GoesOn(a.cfg.Log.Warn, "the workload is paused; the tasks wait until it is resumed",
 			"run", a.run.String(), "since", mark.Since, "by", mark.By, "fix", "distributor workload resume")
 		return
 	}
+	a.paused.Over()
 	stamp := v.Stamp()
 	if !slices.ContainsFunc(v.Members, func(m cluster.Member) bool {
 		return (m.Role == cluster.RoleProcessor || m.Err != nil) && !m.Silent(stamp)
 	}) {
-		a.cfg.Log.Warn("no processor is running; the tasks wait until one does", "run", a.run.String(),
-			"fix", "start one: processor run")
+		a.alone.GoesOn(a.cfg.Log.Warn, "no processor is running; the tasks wait until one does",
+			"run", a.run.String(), "fix", "start one: processor run")
 	}
 }

@@ -320,10 +320,9 @@ func (c *Closer) Keep(ctx context.Context, j waits.Jitter, mine func(context.Con
 		if c.retired.keys.more || c.swept.kept != nil {
 			wait = closeAgain
 		}
-		if err != nil && ctx.Err() == nil {
-			c.failing.Say(c.log.Warn,
-				"runs and pauses that are done with could not all be ended; trying again", "error", err)
-		}
+		c.failing.Tell(ctx, c.log, err,
+			"runs and pauses that are done with could not all be ended; trying again",
+			"runs and pauses that are done with are ended again")
 	}
 }
 

@@ -243,7 +243,7 @@ func TestWaitingSaysThatNoProcessorIsRunning(t *testing.T) {
 	})
 }
 
-// A pause is why nothing is done, and the one who waits is told so, once in half a minute.
+// A pause is why nothing is done, and the one who waits is told so, more and more seldom.
 func TestWaitingSaysThatTheWorkloadIsPaused(t *testing.T) {
 	testworld.In(t, testworld.Once, 1, 2, nil, func(t *testing.T, w *testworld.World) {
 		const line = "the workload is paused; the tasks wait"

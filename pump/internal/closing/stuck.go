@@ -68,8 +68,7 @@ func (i *idleness) judge(ctx context.Context, lack []pump.SegmentLack, settled u
 
 // tell says once a minute why nothing happens, as far as that can be seen.
 func (i *idleness) tell(messages int64, err error) {
-	what := "messages are left in the queues, hidden or waiting"
-	last := slog.Int64("messages", messages)
+	what, last := "messages are left in the queues, hidden or waiting", slog.Any("messages", messages)
 	if err != nil {
 		what, last = "whether messages are left could not be learned", slog.Any("error", err)
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/logs"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/failure"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
@@ -74,6 +75,7 @@ type waiter struct {
 	// when the answer has been no; zero: it was yes.
 	askedOpen, orphan time.Time
 	attended          attendance
+	failing           logs.Limited // looks are
 }
 
 func newWaiter(
@@ -110,11 +112,12 @@ func (w *waiter) wait(ctx context.Context) (pump.Completion, error) {
 		case ctx.Err() != nil:
 			return w.sofar(pump.RunWaiting), context.Cause(ctx)
 		case err == nil:
+			w.failing.IsOver(w.cfg.Log.Info, "how far the run is can be learned again", "run", w.id.String())
 		case lasting(err):
 			return w.failed(ctx, err)
 		default:
-			w.cfg.Log.Warn("how far the run is could not be learned; trying again", "run", w.id.String(),
-				"error", err)
+			w.failing.GoesOn(w.cfg.Log.Warn, "how far the run is could not be learned; trying again",
+				"run", w.id.String(), "error", err)
 		}
 		waits.Wait(ctx, waits.Jitter(w.cfg.Instance).Around(look, "wait", w.id.String(), n))
 	}

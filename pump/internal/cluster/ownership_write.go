@@ -35,10 +35,12 @@ func (p *Presence) changeRow(ctx context.Context, v *View, index int, changes []
 	case err != nil:
 		// A claim that still lands names this member, which does not hold it: it is adopted or released
 		// when it is seen.
-		p.options.Log.Warn("owners could not be changed", "row", r.Object(), "error", err)
+		p.loop.stuck.GoesOn(p.options.Log.Warn, "owners could not be changed",
+			"row", r.Object(), "error", err)
 	case len(done) > 0 || v.muster && now.ETag != v.owners[index].ETag:
 		// If nothing was done, the muster is behind, and the next look at it would try the same again.
 		// confirm asks for members that a later owner row has and the muster lacks.
+		p.loop.stuck.Over()
 		next := v.withOwners(index, now)
 		p.conclude(next, done)
 		p.publish(next)

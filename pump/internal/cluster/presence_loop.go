@@ -42,6 +42,8 @@ type loopState struct {
 	mute    logs.Limited // beats are not acknowledged
 	blind   logs.Limited // looks at the cluster fail
 	crowded logs.Limited // the cluster is too large for a muster
+	stays   logs.Limited // a dead member does
+	stuck   logs.Limited // owners are not changed
 	lost    bool         // the workload is gone, and that was told
 	late    bool         // the last beat was answered too late, and that was told
 }
@@ -171,15 +173,13 @@ func (p *Presence) lookAround() {
 		l.lookDue = time.Now().Add(p.times.Lease) // until then Leave has been called
 		return
 	}
+	l.blind.Tell(p.ctx, p.options.Log, err, "the cluster could not be looked at",
+		"the cluster could be looked at again")
 	if err != nil {
 		// A member that cannot see does not claim, give up or evict (P5.6).
-		if p.ctx.Err() == nil {
-			l.blind.GoesOn(p.options.Log.Warn, "the cluster could not be looked at", "error", err)
-		}
 		l.lookDue = time.Now().Add(p.draw.Jitter("look", p.row.Object(), p.times.Beat/2))
 		return
 	}
-	l.blind.IsOver(p.options.Log.Info, "the cluster could be looked at again")
 	if v == nil {
 		p.noNews()
 		return
@@ -329,12 +329,14 @@ func (p *Presence) evict(v *View) (evicted bool, next time.Time) {
 		switch err := p.remove(ctx, v, i); {
 		case err == nil:
 			evicted = true
+			p.loop.stays.Over()
 			p.options.Log.Warn("a member is dead: evicted",
 				"member", m.Instance, "incarnation", m.Incarnation, "held", m.Holds.Len())
 		case errors.Is(err, row.ErrLost):
 			p.options.Log.Info("a member that seemed dead beats again", "member", m.Instance)
 		default:
-			p.options.Log.Warn("a dead member could not be evicted", "member", m.Instance, "error", err)
+			p.loop.stays.GoesOn(p.options.Log.Warn, "a dead member could not be evicted",
+				"member", m.Instance, "error", err)
 		}
 	}
 	p.loop.announce = p.loop.announce || evicted

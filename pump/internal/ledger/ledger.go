@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/internal/logs"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -118,7 +119,8 @@ type Ledger struct {
 	segments   []ledgerSegment
 	partitions []chan struct{} // each a lock, held while requests about the partition are made
 
-	aged atomic.Pointer[time.Time] // see AgeForeign
+	aged      atomic.Pointer[time.Time] // see AgeForeign
+	unwritten logs.Limited              // transactions are refused
 }
 
 // ledgerSegment is a segment as this process knows it.

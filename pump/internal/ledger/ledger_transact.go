@@ -61,6 +61,7 @@ func (l *Ledger) send(ctx context.Context, t *transaction) (outcome, error) {
 		etags, err := l.table.Transact(call, t.writes)
 		cancel()
 		if err == nil {
+			l.unwritten.IsOver(l.options.Log.Info, "the ledger can be written again")
 			return outcome{landed: true, etags: etags}, nil
 		}
 		next := failure.Decide(failure.Partition, err, failure.Work)
@@ -74,8 +75,8 @@ func (l *Ledger) send(ctx context.Context, t *transaction) (outcome, error) {
 		case code == storage.Canceled && ctx.Err() != nil || next.Do != failure.Wait:
 			return outcome{}, fmt.Errorf("rows %s: %w", object, err)
 		case next.Fix != "": // nothing can be recorded until then
-			l.options.Log.Error("the ledger cannot be written", "rows", object, "error", err,
-				"fix", next.Fix)
+			l.unwritten.GoesOn(l.options.Log.Error, "the ledger cannot be written",
+				"rows", object, "error", err, "fix", next.Fix)
 		}
 		l.draw.Pause(ctx, object, attempt, row.RequestTimeout/5, err)
 		if ctx.Err() != nil {

@@ -66,8 +66,8 @@ func (f *Set) PutBlob(ctx context.Context, a *Account, container, name string, b
 type Placer struct {
 	Set       *Set
 	Container string
-	// Refused is told of an account that did not take a blob; another one is asked then.
-	Refused func(account string, err error)
+	// Asked is told whether an account took a blob; if not, another one is asked.
+	Asked func(ctx context.Context, account string, err error)
 
 	mu   sync.Mutex           // guards late
 	late map[string]time.Time // when an account did not take a blob
@@ -94,10 +94,10 @@ func (p *Placer) Put(ctx context.Context, first uint64, active map[string]bool,
 			}
 		}
 		p.note(of, err)
+		p.Asked(ctx, of, err)
 		if err == nil {
 			return of, nil
 		}
-		p.Refused(of, err)
 		if errs = append(errs, err); ctx.Err() != nil {
 			break
 		}

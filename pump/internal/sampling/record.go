@@ -147,11 +147,6 @@ func (s *Sampler) write(ctx context.Context, v *cluster.View, last bool) {
 	}
 	p, marks := r.books.row(r.minute, v, s.latest.Load())
 	r.minute = minute
-	err := WriteHistory(ctx, s.queues.Control, s.cfg.Workload, p, marks)
-	switch {
-	case err == nil:
-		r.failing.IsOver(s.log.Info, "the history is written again")
-	case ctx.Err() == nil:
-		r.failing.GoesOn(s.log.Warn, "the history cannot be written: it has a gap", "error", err)
-	}
+	r.failing.Tell(ctx, s.log, WriteHistory(ctx, s.queues.Control, s.cfg.Workload, p, marks),
+		"the history cannot be written: it has a gap", "the history is written again")
 }

@@ -17,7 +17,7 @@ const (
 	// slowAfter is after how long an operator is told that a start is waiting, and for what: long
 	// enough for any answer that comes at all.
 	slowAfter = 2500 * time.Millisecond
-	// sayAgain is how often after that.
+	// sayAgain is when it is said again, then after twice the time, but once an hour at least.
 	sayAgain = 30 * time.Second
 )
 
@@ -32,12 +32,13 @@ type Waits struct {
 
 	mu     sync.Mutex // guards what follows
 	asked  map[string]func() error
+	again  time.Duration           // when it is said again
 	giveUp context.CancelCauseFunc // nil: waits on, for any error
 }
 
 // NewWaits makes Waits without an account yet.
 func NewWaits(log *slog.Logger, what, key string) *Waits {
-	w := &Waits{log: log, what: what, key: key, asked: map[string]func() error{}}
+	w := &Waits{log: log, what: what, key: key, asked: map[string]func() error{}, again: sayAgain}
 	w.mu.Lock() // the timer may fire before it is known
 	defer w.mu.Unlock()
 	w.timer = time.AfterFunc(slowAfter, w.say)
@@ -109,7 +110,8 @@ func (w *Waits) say() {
 		w.giveUp(first)
 		return
 	}
-	w.timer.Reset(sayAgain)
+	w.timer.Reset(w.again)
+	w.again = min(2*w.again, time.Hour)
 	attrs := []any{w.key, SomeOf(names, 10)}
 	if first != nil {
 		attrs = append(attrs, "error", first)

@@ -363,17 +363,12 @@ func (p *Putter) Watch() {
 		}
 		if troubled {
 			waits.Signal(p.Router.wake) // the helping queues may be pressed by now
-			p.sayStuck(t)
+			if n := t.Stuck(); n > 0 {  // their tasks can go nowhere
+				p.stuck.Say(p.Log.Error, "the queues of all three choices of segments take nothing; "+
+					"their tasks wait, and with them the distribution", "segments", n)
+			}
 		}
 		p.Loops.Sinks.Add()
-	}
-}
-
-// sayStuck tells of segments whose tasks can go nowhere.
-func (p *Putter) sayStuck(t *Route) {
-	if n := t.Stuck(); n > 0 {
-		p.stuck.Say(p.Log.Error, "the queues of all three choices of segments take nothing; "+
-			"their tasks wait, and with them the distribution", "segments", n)
 	}
 }
 

@@ -301,5 +301,5 @@ func (s *Sink) alarm(log *slog.Logger, err error, d failure.Decision) {
 	if d.Fix != "" {
 		fix = []any{"fix", d.Fix}
 	}
-	s.trouble.Say(log.Warn, said, append(fix, "queue", s.name, "error", err)...)
+	s.trouble.GoesOn(log.Warn, said, append(fix, "queue", s.name, "error", err)...)
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/logs"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/row"
@@ -61,23 +62,24 @@ func (c *Recorder) Prune(ctx context.Context) {
 	if !c.Once {
 		return
 	}
+	var runs, foreign, rests logs.Limited
 	wait := pruneEvery
 	for n := uint64(0); waits.Wait(ctx, c.r.Jitter.Around(wait, "prune", c.r.Cfg.Workload, n)); n++ {
 		wait = pruneEvery * time.Duration(max(1, c.crowd()/pruneCrowd))
-		switch pruned, err := c.pruneListed(ctx); {
-		case err != nil && ctx.Err() == nil:
-			c.r.Log.Warn("runs that are done with could not be forgotten yet", "error", err)
-		case pruned:
+		pruned, err := c.pruneListed(ctx)
+		if err == nil && pruned {
 			wait = pruneAgain
 		}
+		runs.Tell(ctx, c.r.Log, err, "runs that are done with could not be forgotten yet",
+			"runs that are done with are forgotten again")
 		c.warnFull()
-		if err := c.pruneNames(ctx); err != nil && ctx.Err() == nil {
-			c.r.Log.Warn("foreign messages that are done with could not be forgotten yet", "error", err)
-		}
+		foreign.Tell(ctx, c.r.Log, c.pruneNames(ctx),
+			"foreign messages that are done with could not be forgotten yet",
+			"foreign messages that are done with are forgotten again")
 		if c.aged.due() || c.crowded.due() {
-			if err := c.pruneRests(ctx); err != nil && ctx.Err() == nil {
-				c.r.Log.Warn("old tasks in quarantine could not be forgotten yet", "error", err)
-			}
+			rests.Tell(ctx, c.r.Log, c.pruneRests(ctx),
+				"old tasks in quarantine could not be forgotten yet",
+				"old tasks in quarantine are forgotten again")
 		}
 	}
 }

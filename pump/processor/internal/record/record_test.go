@@ -17,6 +17,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/processor"
+	"github.com/queuepump/queuepump/pump/runs"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -422,4 +423,68 @@ func TestAtLeastOnceHasNoLedger(t *testing.T) {
 		}
 		w.ExpectBook(0, 0)
 	})
+}
+
+// What fails again and again while the control account refuses is told at once, then more and more
+// seldom, and when it is over. *That runs could not be forgotten was told every 15 s, that the ledger
+// could not be written with each transaction.*
+func TestWhatTheControlAccountRefusesIsToldMoreAndMoreSeldom(t *testing.T) {
+	writes := []string{"InsertEntity", "UpdateEntity", "MergeEntity", "DeleteEntity", "Batch"}
+	for name, tt := range map[string]struct {
+		rule  azsim.Rule
+		lines map[string]string
+	}{
+		"all": {azsim.Rule{Code: "AccountIsDisabled"}, map[string]string{
+			"runs that are done with could not be forgotten yet":      "runs that are done with are forgotten again",
+			"how far the run is could not be learned":                 "how far the run is can be learned again",
+			"runs and pauses that are done with could not all be end": "runs and pauses that are done with are ended again",
+		}},
+		"writes": {azsim.Rule{Code: "AuthorizationPermissionMismatch", Operations: writes}, map[string]string{
+			"the ledger cannot be written":       "the ledger can be written again",
+			"a dead member could not be evicted": "a member is dead: evicted",
+			"owners could not be changed":        "",
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			testworld.In(t, testworld.Once, 2, 2, nil, func(t *testing.T, w *testworld.World) {
+				run := w.SealedRun(1000)
+				w.Spread(20, 10)
+				work := &testworld.Seen{Work: func(ctx context.Context, _ *pump.Task) error {
+					return testworld.Pause(ctx, 10*time.Second)
+				}}
+				p := testworld.Begun(w, processor.New, "p", work, processor.Options{Concurrency: 1})
+				q := testworld.Begun(w, processor.New, "q", work, processor.Options{Concurrency: 1})
+				time.Sleep(30 * time.Second)
+				waiting, cancel := context.WithCancel(t.Context())
+				waited := make(chan struct{})
+				go func() {
+					defer close(waited)
+					_, _ = runs.Wait(waiting, w.Operator(), run.ID, pump.WaitOptions{StuckAfter: time.Hour})
+				}()
+				time.Sleep(time.Second)
+				tt.rule.Account, tt.rule.Service = "accounta", "table"
+				tt.rule.Fault, tt.rule.Status = azsim.Answer, 403
+				refuses, crashed := w.Sim.Inject(tt.rule), w.Crash("q")
+				time.Sleep(10 * time.Minute)
+				refuses.Remove()
+				time.Sleep(2 * time.Minute)
+				crashed.Remove()
+				for line, over := range tt.lines {
+					// At 0, 1, 2, 4 and 8 minutes in each process.
+					if n := w.Logged(line); n < 4 || n > 11 {
+						t.Errorf("%q is told %d times", line, n)
+					}
+					if over != "" && w.Logged(over) == 0 {
+						t.Errorf("%q is not told", over)
+					}
+				}
+				cancel()
+				<-waited
+				p.Stop()
+				q.Stop()
+				_ = p.Wait()
+				_ = q.Wait()
+			})
+		})
+	}
 }

@@ -61,19 +61,20 @@ type Keeper struct {
 func NewKeeper(r *base.Env) *Keeper {
 	k := &Keeper{r: r, Wake: make(chan struct{}, 1)}
 	k.placer = queues.Placer{
-		Set: r.Queues, Container: results.Container(r.Cfg.Workload), Refused: k.refused,
+		Set: r.Queues, Container: results.Container(r.Cfg.Workload), Asked: k.asked,
 	}
 	k.patience, k.GiveUp = context.WithCancel(r.Wire)
 	k.begin()
 	return k
 }
 
-func (k *Keeper) refused(name string, err error) {
-	k.r.Counts.ObjectsRefused.Add(1)
-	k.r.Lines.Of("results "+name).Add(1, func(objects, _ int) {
-		k.r.Log.Warn("an account does not take results; another one is asked", "account", name,
-			"objects", objects, "error", err)
-	})
+func (k *Keeper) asked(ctx context.Context, name string, err error) {
+	if err != nil {
+		k.r.Counts.ObjectsRefused.Add(1)
+	}
+	k.r.Lines.Of("results "+name).Tell(ctx, k.r.Log, err,
+		"an account does not take results; another one is asked", "an account takes results again",
+		"account", name)
 }
 
 // begin makes another writer, with noted chains of its own.
