@@ -40,7 +40,9 @@ func (p *Putter) judge(m *message, err error, made bool) (time.Duration, error) 
 	case d.Do == failure.End: // the same bytes would fail each time
 		return 0, fmt.Errorf("an envelope of %d characters was refused: %w", len(m.Text), err)
 	case d.Kind == failure.NotSent:
-		// The cause is not this process's own context, or deliver would not have asked.
+		// The cause is not this process's own context, or deliver would not have asked. So the put waited
+		// for a slot of its host until its time was over, while others there hung.
+		p.observe(s, (*health).lost)
 		return j.Full(putBase, putLimit, "put", object, attempt), nil
 	case d.Kind == failure.Throttles:
 		p.observe(s, (*health).refused)
