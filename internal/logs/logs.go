@@ -160,11 +160,38 @@ func (k *Kinds) Of(kind string) *Limited {
 	return l
 }
 
+// Sparing makes log, a method of a [slog.Logger], write few lines with the same message, each for
+// all that came since the last one: many queues in trouble mostly have one cause. Due writes what
+// is left.
+func (k *Kinds) Sparing(log func(msg string, attrs ...any)) func(msg string, attrs ...any) {
+	return func(msg string, attrs ...any) {
+		k.Of(msg).Add(0, func(events, _ int) {
+			if events > 1 {
+				attrs = append(attrs, "others", events-1)
+			}
+			log(msg, attrs...)
+		})
+	}
+}
+
+// Due writes the lines of [Kinds.Sparing] that may be written by now, in the order of their kinds.
+func (k *Kinds) Due() {
+	k.each(func(l *Limited) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.events > 0 && l.due() {
+			l.write()
+		}
+	})
+}
+
 // Flush flushes all of them, in the order of their kinds.
-func (k *Kinds) Flush() {
+func (k *Kinds) Flush() { k.each((*Limited).Flush) }
+
+func (k *Kinds) each(do func(*Limited)) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, kind := range slices.Sorted(maps.Keys(k.lines)) {
-		k.lines[kind].Flush()
+		do(k.lines[kind])
 	}
 }

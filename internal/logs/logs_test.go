@@ -100,6 +100,31 @@ func TestWhatGoesOnIsToldAtOnceMoreAndMoreSeldomAndWhenItIsOver(t *testing.T) {
 	})
 }
 
+func TestManyLinesWithOneMessageAreOneThatCountsTheOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := Kinds{Every: PerTask}
+		var got []string
+		began := time.Now()
+		say := k.Sparing(func(msg string, attrs ...any) {
+			got = append(got, fmt.Sprint(msg, " ", time.Since(began), " ", attrs))
+		})
+		for i := range 25 {
+			if i < 13 {
+				for n := range 4 {
+					say("queue does not answer", "queue", 4*i+n)
+				}
+			}
+			k.Due()
+			time.Sleep(time.Second)
+		}
+		say("queue answers", "queue", 0)
+		proof.Alike(t, got, []string{
+			"queue does not answer 0s [queue 0]", "queue does not answer 10s [queue 40 others 39]",
+			"queue does not answer 20s [queue 51 others 10]", "queue answers 25s [queue 0]",
+		})
+	})
+}
+
 func TestALineIsWrittenAtOnceOnceAMinuteAndAtOnceAgainAfterItWasOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l Limited

@@ -112,7 +112,7 @@ func (h *health) acknowledged(now time.Time) {
 	h.endProbe(now)
 }
 
-// lost is a put that ended without an answer.
+// lost is a put that ended without an answer, or that had no slot of its host all that time.
 func (h *health) lost(now time.Time) {
 	h.sent(now) // a straggler from before the last acknowledgement
 	h.unanswered++

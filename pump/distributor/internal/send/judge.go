@@ -40,7 +40,9 @@ func (p *Putter) judge(m *message, err error, made bool) (time.Duration, error) 
 	case d.Do == failure.End: // the same bytes would fail each time
 		return 0, fmt.Errorf("an envelope of %d characters was refused: %w", len(m.Text), err)
 	case d.Kind == failure.NotSent:
-		// The cause is not this process's own context, or deliver would not have asked.
+		// The cause is not this process's own context, or deliver would not have asked. So the put waited
+		// for a slot of its host until its time was over, while others there hung.
+		p.observe(s, (*health).lost)
 		return j.Full(putBase, putLimit, "put", object, attempt), nil
 	case d.Kind == failure.Throttles:
 		p.observe(s, (*health).refused)
@@ -62,7 +64,7 @@ func (p *Putter) judge(m *message, err error, made bool) (time.Duration, error) 
 		if !making {
 			p.Count.Resent.Add(1)
 		}
-		s.alarm(p.Log, err, d)
+		s.alarm(p.said(p.Log.Warn), err, d)
 		return j.Full(putBase, putLimit, "put", object, attempt), nil
 	}
 	p.observe(s, (*health).turnedDown)
@@ -73,11 +75,35 @@ func (p *Putter) judge(m *message, err error, made bool) (time.Duration, error) 
 		s.missing()
 		return 0, nil
 	}
-	s.alarm(p.Log, err, d)
+	s.alarm(p.said(p.Log.Warn), err, d)
 	if making && d.Kind == failure.Missing { // an older queue of that name is being deleted
 		return j.Full(putBase, putLimit/3, "put", object, attempt), nil
 	}
 	return j.Full(putStoppedBase, putStoppedLimit, "put", object, attempt), nil
+}
+
+// observe counts an event for a queue's health, and wakes messages that should go another way
+// because of it.
+func (p *Putter) observe(s *Sink, what func(h *health, now time.Time)) {
+	if !s.observe(what) {
+		return
+	}
+	switch s.state() {
+	case dark:
+		p.said(p.Log.Warn)("a queue is dark; its tasks go to others once the workload's row says so",
+			"queue", s.name, "because", s.why())
+	case limited:
+		p.said(p.Log.Warn)("a queue is at its limit; the rest goes to others once the workload's row "+
+			"says so", "queue", s.name)
+	default:
+		p.said(p.Log.Info)("a queue is as it should be again; its tasks come home", "queue", s.name)
+	}
+	p.Router.turned()
+}
+
+// said makes a method of the log write about many queues at once.
+func (p *Putter) said(log func(string, ...any)) func(string, ...any) {
+	return p.Router.said.Sparing(log)
 }
 
 // hopeless is an error if all accounts refuse the credential, no queue has taken anything from this

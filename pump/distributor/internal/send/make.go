@@ -127,7 +127,7 @@ func (r *Router) ensure(ctx context.Context, j waits.Jitter, s *Sink, hasty bool
 			if s.observe((*health).turnedDown) {
 				r.turned()
 			}
-			s.alarm(r.log, err, d)
+			s.alarm(r.said.Sparing(r.log.Warn), err, d)
 			if hasty {
 				return nil
 			}

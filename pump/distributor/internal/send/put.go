@@ -333,6 +333,7 @@ func (p *Putter) Watch() {
 	look := time.NewTicker(lookEvery)
 	defer look.Stop()
 	defer p.Loops.Sinks.Begin()()
+	defer p.Router.said.Flush()
 	for t := p.Router.Current(); ; {
 		second := false
 		select {
@@ -368,6 +369,7 @@ func (p *Putter) Watch() {
 					"their tasks wait, and with them the distribution", "segments", n)
 			}
 		}
+		p.Router.said.Due()
 		p.Loops.Sinks.Add()
 	}
 }
@@ -381,25 +383,6 @@ func (p *Putter) scatter(s *Sink) {
 		}
 		to.push(m, p.hire)
 	}
-}
-
-// observe counts an event for a queue's health, and wakes messages that should go another way
-// because of it.
-func (p *Putter) observe(s *Sink, what func(h *health, now time.Time)) {
-	if !s.observe(what) {
-		return
-	}
-	switch s.state() {
-	case dark:
-		p.Log.Warn("a queue is dark; its tasks go to others once the workload's row says so",
-			"queue", s.name, "because", s.why())
-	case limited:
-		p.Log.Warn("a queue is at its limit; the rest goes to others once the workload's row says so",
-			"queue", s.name)
-	default:
-		p.Log.Info("a queue is as it should be again; its tasks come home", "queue", s.name)
-	}
-	p.Router.turned()
 }
 
 // tryPut makes one request for the message, when the message is in the right place and paid for,
@@ -476,7 +459,7 @@ func (p *Putter) acknowledged(m *message) {
 	p.observe(s, (*health).acknowledged)
 	p.endProbe(m)
 	s.fit(p.hire)
-	s.trouble.IsOver(p.Log.Info, "the queue takes messages again", "queue", s.name)
+	s.trouble.IsOver(p.said(p.Log.Info), "the queue takes messages again", "queue", s.name)
 	p.Count.Sent.Add(int64(len(m.Text)))
 	p.Count.Envelopes.Add(1)
 	if !m.Bad {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/internal/logs"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/waits"
@@ -27,6 +28,7 @@ type Router struct {
 	route atomic.Pointer[Route]
 	reads atomic.Uint32 // the newest format that all processors read; 0: not known
 	wake  chan struct{} // capacity 1: marks may be needed
+	said  logs.Kinds    // of queues
 	// limits are how many tasks envelopes may hold, by segment; nil: as many as fit.
 	limits atomic.Pointer[[]int]
 	// Heeded is called when other settings of the workload are in force; it may be nil.
@@ -65,7 +67,7 @@ func NewRouter(f *queues.Set, log *slog.Logger) *Router {
 	return &Router{
 		fleet: f, log: log, wake: make(chan struct{}, 1),
 		sinks: map[string]*Sink{}, poison: map[string]*Sink{}, own: map[mark]time.Time{},
-		warned: map[string]struct{}{}, shares: map[string]*share{},
+		warned: map[string]struct{}{}, shares: map[string]*share{}, said: logs.Kinds{Every: logs.PerTask},
 	}
 }
 

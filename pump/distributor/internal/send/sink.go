@@ -292,8 +292,8 @@ const quietAfter = time.Second
 // maxHeard bounds the owners remembered for one queue.
 const maxHeard = 1024
 
-// alarm tells an operator of a queue in trouble, not more often than he can read.
-func (s *Sink) alarm(log *slog.Logger, err error, d failure.Decision) {
+// alarm tells an operator of a queue in trouble, more and more seldom.
+func (s *Sink) alarm(log func(string, ...any), err error, d failure.Decision) {
 	said, fix := "a queue does not take messages; its tasks wait", []any{}
 	if d.Kind == failure.Refuses || d.Kind == failure.NoRight {
 		said = "a queue refuses the credential; its tasks wait"
@@ -301,5 +301,5 @@ func (s *Sink) alarm(log *slog.Logger, err error, d failure.Decision) {
 	if d.Fix != "" {
 		fix = []any{"fix", d.Fix}
 	}
-	s.trouble.GoesOn(log.Warn, said, append(fix, "queue", s.name, "error", err)...)
+	s.trouble.GoesOn(log, said, append(fix, "queue", s.name, "error", err)...)
 }

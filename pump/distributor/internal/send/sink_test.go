@@ -23,11 +23,14 @@ import (
 var must = proof.Must
 
 // sending gives a putter into the world's queues, and what ends it.
-func sending(t *testing.T, w *testworld.World, budget float64) (*Putter, *errgroup.Group, context.CancelCauseFunc) {
+func sending(t *testing.T, w *testworld.World, budget float64, change ...func(*pump.Config)) (*Putter, *errgroup.Group, context.CancelCauseFunc) {
 	t.Helper()
 	cfg := w.Config("d", w.Cfg.Accounts[0].Queues)
 	if budget > 0 {
 		cfg.Budget.Queue = budget
+	}
+	for _, c := range change {
+		c(&cfg)
 	}
 	done, err := setup.Complete(cfg)
 	must(t, err)

@@ -42,6 +42,7 @@ func (p *Poller) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer p.Rounds.Begin()()
+	defer p.said.Flush()
 	for ctx.Err() == nil {
 		p.Cfg.Sim.Seeding.Turn.Wait("poll")
 		select { // what has woken it until now is looked at now
@@ -72,6 +73,7 @@ func (p *Poller) round(ctx context.Context) time.Duration {
 		p.lookOne(ctx, now) {
 	}
 	p.Rounds.Add()
+	p.said.Due()
 	wait := waits.Rest
 	ready, again := p.Env.Queues.Allowance.Ready(now)
 	if !ready {
@@ -253,7 +255,7 @@ func (p *Poller) noteAnswer(q *entry, sent time.Time) {
 // answers ends the trouble of a queue.
 func (p *Poller) answers(q *entry) {
 	if q.trouble != nil {
-		p.Log.Info("queue answers again", "queue", q.queue.String(),
+		p.said.Sparing(p.Log.Info)("queue answers again", "queue", q.queue.String(),
 			"after", time.Since(q.troubled).Round(time.Millisecond))
 	}
 	if storage.Is(q.trouble, storage.MaybeDone) {

@@ -80,6 +80,7 @@ type Poller struct {
 	Parts
 	wake   chan struct{}
 	Rounds waits.Counter // of the schedule, with a get or without
+	said   logs.Kinds    // of queues
 
 	mu       sync.Mutex // guards what follows and what it points to
 	accounts []*account
@@ -145,7 +146,7 @@ type entry struct {
 func New(env *base.Env, parts Parts) *Poller {
 	return &Poller{
 		Env: env, Parts: parts, wake: make(chan struct{}, 1), queues: map[*queues.Queue]*entry{},
-		idleMost: upkeep.IdleLeast,
+		idleMost: upkeep.IdleLeast, said: logs.Kinds{Every: logs.PerTask},
 	}
 }
 

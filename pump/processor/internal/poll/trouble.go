@@ -86,5 +86,5 @@ func (p *Poller) alarm(q *entry) {
 	default:
 		say, what = p.Log.Error, "queue cannot be read"
 	}
-	q.alarm.Say(say, what, "queue", q.queue.String(), "error", q.trouble)
+	q.alarm.Say(p.said.Sparing(say), what, "queue", q.queue.String(), "error", q.trouble)
 }
