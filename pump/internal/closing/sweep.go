@@ -31,6 +31,7 @@ const (
 // sweeping is how far a closer has come with blobs that are not needed any more.
 type sweeping struct {
 	over    time.Time // when the last sweep was over
+	far     time.Time // the horizon then
 	bodies  bool      // there may be bodies
 	account int       // of the queues' names, once for results and once for bodies; then the rows
 	from    string
@@ -66,8 +67,8 @@ func (c *Closer) sweep(ctx context.Context) error {
 			return err
 		}
 		*s = sweeping{
-			bodies: used, began: server, before: server.Add(-c.retain()), kept: map[codec.RunID]bool{},
-			until: map[codec.RunID]time.Time{},
+			far: s.far, bodies: used, began: server, before: server.Add(-c.retain()),
+			kept: map[codec.RunID]bool{}, until: map[codec.RunID]time.Time{},
 		}
 	}
 	names := c.queues.Names()
@@ -82,7 +83,7 @@ func (c *Closer) sweep(ctx context.Context) error {
 			c.staleBody)
 	default:
 		if s.from, err = c.sweepRows(ctx, s.from, s.before); err != nil || s.from == "" {
-			*s = sweeping{over: time.Now()}
+			*s = sweeping{over: time.Now(), far: c.horizon.At}
 		}
 		return err
 	}
@@ -98,7 +99,7 @@ func (c *Closer) sweepBlobs(
 	ctx context.Context, name, container, from string,
 	stale func(context.Context, *storage.Blob) (bool, error),
 ) (next string, err error) {
-	a, gone := c.queues.Account(name), 0
+	a, gone, held := c.queues.Account(name), 0, c.swept.held
 	page, next, err := c.queues.Blobs(ctx, a, container, from)
 	for i := range page {
 		b := &page[i]
@@ -108,6 +109,8 @@ func (c *Closer) sweepBlobs(
 		switch is, err := stale(ctx, b); {
 		case err != nil:
 			return "", err
+		case c.swept.held != held: // what has left quarantine by now may be young since this page
+			return c.sweepBlobs(ctx, name, container, from, stale)
 		case !is:
 			continue
 		}
