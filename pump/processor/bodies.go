@@ -10,7 +10,6 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/bodies"
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
-	"github.com/queuepump/queuepump/pump/storage"
 )
 
 const (
@@ -79,16 +78,7 @@ func (p *workers) fetch(d *message.Delivery) bool {
 		p.putOff(d, 0, later)
 		return false
 	}
-	get := bodies.Get
-	if d.Runless { // no ledger tells of its run, so the sweep goes by the body's age
-		get = bodies.Renew
-	}
-	body, err := get(d.Ctx, r.Queues, &d.Header)
-	if body != nil && storage.Is(err, storage.Auth) { // for long, and it would go while its task waits
-		r.AlarmOnce("renewed "+account, "the bodies of redriven tasks may not be written again, so "+
-			"they go a retention after they were", "account", account, "error", err)
-		err = nil
-	}
+	body, err := bodies.Get(d.Ctx, r.Queues, &d.Header)
 	switch parts := r.aside.parts.Load(); {
 	case errors.Is(err, bodies.ErrGone):
 		err = pump.Reject(err)

@@ -200,7 +200,7 @@ func (q *Quarantine) settleOne(
 	var home *queues.Queue
 	first := false
 	if outcome == Redriven && m.header.Body != (codec.BodyRef{}) {
-		if _, err = bodies.Renew(ctx, q.of.Queues, &m.header); err != nil {
+		if err = bodies.Renew(ctx, q.of.Queues, &m.header); err != nil {
 			return scanKeep, err
 		}
 	}

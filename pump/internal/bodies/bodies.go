@@ -154,16 +154,15 @@ func Get(ctx context.Context, f *queues.Set, h *codec.Header) ([]byte, error) {
 	return b.Body, moved(f, cluster.OpGetBlob, b.Body, nil)
 }
 
-// Renew is Get that puts the body again where it is, so that it is young (P3.10). If that fails it
-// gives the body and an error.
-func Renew(ctx context.Context, f *queues.Set, h *codec.Header) ([]byte, error) {
+// Renew puts a body again where it is, so that it is young (P3.10).
+func Renew(ctx context.Context, f *queues.Set, h *codec.Header) error {
 	body, err := Get(ctx, f, h)
-	if err == nil {
-		of := coordination.TaskRef{Run: h.Run, Segment: h.Segment, N: first(h.Tasks)}
-		err = moved(f, cluster.OpPutBlob, body, f.PutBlob(ctx, f.Account(h.Body.Account),
-			Container(h.Workload), of.String(), body, nil))
+	if err != nil {
+		return err
 	}
-	return body, err
+	of := coordination.TaskRef{Run: h.Run, Segment: h.Segment, N: first(h.Tasks)}
+	return moved(f, cluster.OpPutBlob, body, f.PutBlob(ctx, f.Account(h.Body.Account),
+		Container(h.Workload), of.String(), body, nil))
 }
 
 // moved tells of a body that was put or read, unless err says that it was not, and gives err.

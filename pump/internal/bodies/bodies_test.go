@@ -462,10 +462,6 @@ func TestARedrivenTaskOfAForgottenRunKeepsItsBody(t *testing.T) {
 			func(quarantine.Outcome) bool { return true }))
 		time.Sleep(5 * time.Hour)
 		proof.Must(w.T, proof.ErrOf(workloads.Resume(w.T.Context(), w.Operator())))
-		w.Within(7*time.Hour, "it is tried", func() bool { return seen.Deliveries() == 4 })
-		w.Sim.Inject(azsim.Rule{
-			Service: "blob", Operations: []string{"PutBlob"}, Fault: azsim.Answer, Status: 403, Code: "AuthorizationFailure",
-		})
 		w.Within(7*time.Hour, "it is done", func() bool { return seen.Deliveries() == 5 && w.Left() == 0 })
 		if len(w.Condemned()) > 0 {
 			w.T.Errorf("%v", w.Condemned())

@@ -77,8 +77,17 @@ func (c *Closer) goForgotten(ctx context.Context, id codec.RunID) (never time.Ti
 	if err != nil || s.held.unseen || s.held.runs[id] {
 		return never, err
 	}
-	// A task that was redriven may wait in a queue for as long as that is not read.
-	return s.before.Add(-time.Since(c.horizon.At)), nil
+	// A task that was redriven may wait in a queue for as long as that is not read. Processors note
+	// each message of it that they put off, and until when. They have an hour for that.
+	until := s.before.Add(-time.Since(s.far))
+	noted, err := workload.LastNoted(ctx, c.queues.Control, c.workload, id)
+	if errors.Is(err, row.ErrCorrupt) {
+		return never, nil
+	}
+	if err != nil || !noted.Before(until) {
+		return never, err
+	}
+	return until, nil
 }
 
 // quarantined is what was seen of the quarantine of all accounts.

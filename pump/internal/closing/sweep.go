@@ -35,6 +35,7 @@ const (
 // sweeping is how far a closer has come with blobs that are not needed any more.
 type sweeping struct {
 	over    time.Time // when the last sweep was over
+	far     time.Time // the horizon then
 	bodies  bool      // there may be bodies
 	account int       // of the queues' names, once for results and once for bodies; then the rows
 	from    string
@@ -70,8 +71,8 @@ func (c *Closer) sweep(ctx context.Context) (err error) {
 			return err
 		}
 		*s = sweeping{
-			bodies: used, began: server, before: server.Add(-c.retain()), kept: map[codec.RunID]bool{},
-			until: map[codec.RunID]time.Time{},
+			far: s.far, bodies: used, began: server, before: server.Add(-c.retain()),
+			kept: map[codec.RunID]bool{}, until: map[codec.RunID]time.Time{},
 		}
 	}
 	for began := time.Now(); err == nil && s.kept != nil && time.Since(began) < sweepFor; {
@@ -93,7 +94,7 @@ func (c *Closer) sweepPage(ctx context.Context) (err error) {
 			c.staleBody)
 	default:
 		if s.from, err = c.sweepRows(ctx, s.from, s.before); err != nil || s.from == "" {
-			*s = sweeping{over: time.Now()}
+			*s = sweeping{over: time.Now(), far: c.horizon.At}
 		}
 		return err
 	}
@@ -109,7 +110,7 @@ func (c *Closer) sweepBlobs(
 	ctx context.Context, name, container, from string,
 	stale func(context.Context, *storage.Blob) (bool, error),
 ) (next string, err error) {
-	a := c.queues.Account(name)
+	a, held := c.queues.Account(name), c.swept.held
 	page, next, err := c.queues.Blobs(ctx, a, container, from)
 	if err != nil {
 		return "", err
@@ -119,6 +120,12 @@ func (c *Closer) sweepBlobs(
 	for i := 0; i < len(page) && failed.Err() == nil; i++ {
 		b := &page[i]
 		is, err := stale(ctx, b)
+		if c.swept.held != held { // what has left quarantine by now may be young since this page
+			if err = g.Wait(); err != nil {
+				return "", err
+			}
+			return c.sweepBlobs(ctx, name, container, from, stale)
+		}
 		if err == nil && !is {
 			continue
 		}

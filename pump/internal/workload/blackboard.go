@@ -17,7 +17,7 @@ import (
 )
 
 // The blackboard (origins B1): each instance writes what it has done of a run into a row of its
-// own, and readers add the rows up. No decision depends on it.
+// own, and readers add the rows up. Only the closer decides by it.
 
 // Tally is what one instance has done of one run, each task counted as often as it
 // was delivered.

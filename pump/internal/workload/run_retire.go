@@ -35,11 +35,11 @@ const NameKept = time.Hour
 // Retire removes the rows of runs that finished before a moment of the server's clock: closed or
 // over, and unchanged since. If nothing records what is done (counted is false: delivery at least
 // once), no run ever closes; then it removes runs that are sealed, broken or abandoned, unchanged
-// since, and without a task met since. Their tallies go first, then the run's row and its row by
-// time together. The name of a run is free if its row went before the moment free. It looks at up
-// to two hundred runs that began before that moment, those from a key on ("" at first), and gives
-// the key to go on from, "" at the end. Damage names rows that cannot be read, which stay; the
-// others go.
+// since. A run of which a task was met or hidden since stays, unless none of it can be redriven.
+// Their tallies go first, then the run's row and its row by time together. The name of a run is
+// free if its row went before the moment free. It looks at up to two hundred runs that began before
+// that moment, those from a key on ("" at first), and gives the key to go on from, "" at the end.
+// Damage names rows that cannot be read, which stay; the others go.
 func (r *Runs) Retire(
 	ctx context.Context, before, free time.Time, from string, counted bool,
 ) (removed int, next string, damage, err error) {
@@ -116,9 +116,10 @@ func (r *Runs) retireOne(
 		return false, err
 	}
 	met := slices.ContainsFunc(tallies, func(e storage.Entity) bool {
-		return !e.Modified.Before(before)
+		f := &row.Fields{Props: e.Properties}
+		return !e.Modified.Add(f.Duration("Hides")).Before(before)
 	})
-	if !counted && met {
+	if met && (!counted || v.Value.Over || v.Value.Rest > 0) { // a redriven task of it may come back
 		return false, nil
 	}
 	if err := row.RemoveFound(ctx, r.table, tallies); err != nil {
@@ -177,7 +178,7 @@ func (run *Run) doneWith(counted bool) bool {
 func (r *Runs) tallyRows(ctx context.Context, id codec.RunID) ([]storage.Entity, error) {
 	q := storage.Query{
 		Partition: TallyPartition(r.workload), From: id.String() + ".", To: id.String() + "~",
-		Select: []string{"Instance"},
+		Select: []string{"Hides"},
 	}
 	return row.MustFind(ctx, r.table, q, -1)
 }

@@ -1,0 +1,141 @@
+package bodies_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/queuepump/queuepump/internal/proof"
+	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/testworld"
+	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/processor"
+	"github.com/queuepump/queuepump/pump/quarantine"
+)
+
+// key is that of the task which one puts.
+var key = workload.PausedPart{Key: []byte("key 0")}
+
+// mark pauses a run or a key, or lets it go on. The operator's clock is a year behind.
+func mark(w *testworld.World, p workload.PausedPart, on bool) {
+	w.T.Helper()
+	if on {
+		p.Since, p.By = time.Now().AddDate(-1, 0, 0), "me"
+	}
+	_, changed, err := workload.SetPausedPart(w.T.Context(), w.Table(), "work", p)
+	if err != nil || !changed {
+		w.T.Errorf("%t %v", changed, err)
+	}
+}
+
+// putOff is a way in which a redriven task is put off for long.
+type putOff struct {
+	name  string
+	early bool  // it is redriven while its run has a row
+	asks  error // of the handler, once
+	// begin, then in the midst of it, and end.
+	begin func(w *testworld.World, run pump.RunID) (then, end func())
+}
+
+var putOffs = []putOff{
+	{name: "paused", begin: func(w *testworld.World, run pump.RunID) (then, end func()) {
+		of := workload.PausedPart{Run: run}
+		mark(w, of, true)
+		return func() { mark(w, key, true); mark(w, of, false) }, func() { mark(w, key, false) }
+	}},
+	{name: "early", early: true, asks: pump.RetryAfter(8*time.Hour, errors.New("later"))},
+	{name: "later", asks: pump.RetryAfter(8*time.Hour, errors.New("later"))},
+	{name: "busy", asks: pump.Busy(8*time.Hour, errors.New("busy"))},
+	{name: "dark", begin: func(w *testworld.World, _ pump.RunID) (then, end func()) {
+		var dark []*azsim.Injection
+		for _, who := range []string{"a", "p"} { // a redrive reads the body
+			dark = append(dark, w.Sim.Inject(azsim.Rule{
+				Service: "blob", Operations: []string{"GetBlob"}, Instance: who, Fault: azsim.FailBefore,
+			}))
+		}
+		return func() {}, func() { dark[0].Remove(); dark[1].Remove() }
+	}},
+}
+
+// A redriven task is put off for longer than the retention, without a turn that makes its body young, while
+// closers change: its keys and runs are paused in turn, by operators whose clocks are wrong; its handler
+// asks for it; or the account of its body does not answer.
+func TestARedrivenTaskThatIsPutOffForLongKeepsItsBody(t *testing.T) {
+	for i, c := range putOffs {
+		if i > 1 && proof.Less(t) {
+			continue
+		}
+		t.Run(c.name, func(t *testing.T) {
+			asks := pump.Reject(errors.New("bad"))
+			o := processor.Options{
+				Retry: pump.RetryPolicy{Max: 24 * time.Hour}, Beat: time.Minute, Lease: 4 * time.Minute,
+			}
+			one(t, o, func(context.Context, *pump.Task) error {
+				now := asks
+				asks = nil
+				return now
+			}, func(w *testworld.World, seen *testworld.Seen, run pump.RunID) {
+				if time.Sleep(100 * time.Minute); !c.early {
+					time.Sleep(4 * time.Hour)
+					proof.Is(w.T, proof.ErrOf(w.AllRuns().Get(w.T.Context(), run)), pump.ErrNoRun)
+				}
+				want := 2
+				if asks = c.asks; asks != nil {
+					want = 3
+				}
+				then, end := func() {}, func() {}
+				if c.begin != nil {
+					then, end = c.begin(w, run)
+				}
+				time.Sleep(time.Minute)
+				again(w)
+				time.Sleep(3 * time.Hour)
+				then()
+				a := testworld.Begun(w, processor.New, "a", seen, o)
+				time.Sleep(150 * time.Minute)
+				proof.Same(w.T, blobs(w), 1, "bodies")
+				time.Sleep(150 * time.Minute)
+				end()
+				w.Within(time.Hour, "it is done", func() bool { return w.Left() == 0 })
+				if seen.Deliveries() != want || len(w.Condemned()) > 0 {
+					w.T.Errorf("%d deliveries, and %v", seen.Deliveries(), w.Condemned())
+				}
+				w.Within(5*time.Hour, "no body is left", func() bool {
+					time.Sleep(time.Minute)
+					return blobs(w) == 0
+				})
+				a.End()
+			})
+		})
+	}
+}
+
+// again redrives what is in quarantine.
+func again(w *testworld.World) {
+	w.T.Helper()
+	q, err := quarantine.Open(w.T.Context(), w.Operator())
+	proof.Must(w.T, err)
+	proof.Must(w.T, q.Redrive(w.T.Context(), quarantine.Filter{}, quarantine.Options{Again: true},
+		func(quarantine.Outcome) bool { return true }))
+}
+
+// A task is redriven between a sweep's page of bodies and its look into quarantine.
+func TestABodyThatIsRedrivenDuringASweepStays(t *testing.T) {
+	one(t, processor.Options{}, func(context.Context, *pump.Task) error {
+		return pump.Reject(errors.New("bad"))
+	}, func(w *testworld.World, seen *testworld.Seen, run pump.RunID) {
+		time.Sleep(6 * time.Hour)
+		slow := w.Sim.Inject(azsim.Rule{
+			Operations: []string{"GetQueueMetadata"}, Object: workload.PoisonQueue("work"), Instance: "p",
+			Fault: azsim.DelayBefore, Delay: 5 * time.Second,
+		})
+		w.Within(2*time.Hour, "a sweep looks into quarantine", func() bool { return slow.Hits() > 0 })
+		slow.Remove()
+		mark(w, key, true)
+		again(w)
+		time.Sleep(time.Minute)
+		proof.Same(w.T, blobs(w), 1, "bodies")
+	})
+}
