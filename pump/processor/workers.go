@@ -253,6 +253,7 @@ func (s *worker) endTasks(ctx context.Context, err error, errs []error, given *k
 		if given != nil && e == nil {
 			e = s.pool.keep(d, i, given.line(i))
 		}
+		d.Restore(d.At(i))
 		s.pool.recordOutcome(ctx, d, d.At(i), e, began, span.Context())
 	}
 }

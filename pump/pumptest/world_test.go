@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/processor"
 )
@@ -48,15 +49,17 @@ func TestStepsGoFromOutcomeToOutcome(t *testing.T) {
 // is as it was sent, also if others of its message are done.
 func TestATaskIsTriedAgainAsItWasSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		seen := map[string]int{}
-		w := New(t, pump.Config{}, pump.HandlerFunc(func(_ context.Context, task *pump.Task) error {
+		seen, even := map[string]int{}, 0
+		w := New(t, pump.Config{Delivery: pump.Once}, pump.HandlerFunc(func(_ context.Context, task *pump.Task) error {
 			seen[fmt.Sprintf("%s %s %s", task.Key, task.ID, task.Body)]++
-			task.Key, task.ID, task.Body = []byte("other"), "other", []byte("other")
-			if task.N%2 == 0 {
+			odd := task.N%2 == 1
+			*task = pump.Task{Key: []byte("other"), ID: "other", Body: []byte("other"), N: 1 << 40}
+			if !odd {
+				even++
 				return nil
 			}
 			return errors.New("again")
-		}), processor.Options{Retry: pump.RetryPolicy{MaxAttempts: 3}})
+		}), processor.Options{Concurrency: 1, Retry: pump.RetryPolicy{MaxAttempts: 3}})
 		var all []any
 		for i := range 400 {
 			all = append(all, fmt.Sprint("task ", i))
@@ -68,5 +71,8 @@ func TestATaskIsTriedAgainAsItWasSent(t *testing.T) {
 				t.Fatalf("%s was tried %d times", task, times)
 			}
 		}
+		proof.Same(t, len(seen), 400, "tasks")
+		w.Done(even)
+		w.Quarantined(400-even, "again")
 	})
 }

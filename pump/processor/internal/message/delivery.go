@@ -222,6 +222,14 @@ func (d *Delivery) Unpacked(tasks []codec.Task) []pump.Task {
 	return list
 }
 
+// Restore gives a task the names again by which it is recorded: a handler may have put other ones
+// into it.
+func (d *Delivery) Restore(i int) {
+	if t := &d.Tasks[i]; d.Env != nil {
+		t.Run, t.Segment, t.N = d.Header.Run, d.Header.Segment, d.Env.Tasks[i].N
+	}
+}
+
 // TakeBody gives the one task the body that was read from its blob.
 func (d *Delivery) TakeBody(body []byte) {
 	t := &d.Tasks[0]
