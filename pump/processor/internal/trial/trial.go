@@ -196,10 +196,12 @@ func (t *Trials) begin(d *message.Delivery, alone bool) {
 		t.postpone(d, err)
 		return
 	}
-	t.Log.Warn("a message came back so often that its task may have ended its processes; "+
-		"this attempt was written down before it begins",
-		append(d.Attrs(), "deliveries", d.Dequeued,
-			"attempt", fmt.Sprintf("%d of %d", d.Header.Attempt+1, t.o.MaxAttempts()), "alone", alone)...)
+	attrs := append(d.Attrs(), "deliveries", d.Dequeued,
+		"attempt", fmt.Sprintf("%d of %d", d.Header.Attempt+1, t.o.MaxAttempts()), "alone", alone)
+	t.Lines.Of("trial").Add(1, func(messages, _ int) { // also many that were put back for long
+		t.Log.Warn("a message came back so often that its task may have ended its processes; "+
+			"this attempt was written down before it begins", append(attrs, "messages", messages)...)
+	})
 	t.Open(d)
 }
 
