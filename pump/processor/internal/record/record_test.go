@@ -455,12 +455,7 @@ func TestWhatTheControlAccountRefusesIsToldMoreAndMoreSeldom(t *testing.T) {
 				p := testworld.Begun(w, processor.New, "p", work, processor.Options{Concurrency: 1})
 				q := testworld.Begun(w, processor.New, "q", work, processor.Options{Concurrency: 1})
 				time.Sleep(30 * time.Second)
-				waiting, cancel := context.WithCancel(t.Context())
-				waited := make(chan struct{})
-				go func() {
-					defer close(waited)
-					_, _ = runs.Wait(waiting, w.Operator(), run.ID, pump.WaitOptions{StuckAfter: time.Hour})
-				}()
+				go runs.Wait(t.Context(), w.Operator(), run.ID, pump.WaitOptions{StuckAfter: time.Hour})
 				time.Sleep(time.Second)
 				tt.rule.Account, tt.rule.Service = "accounta", "table"
 				tt.rule.Fault, tt.rule.Status = azsim.Answer, 403
@@ -478,12 +473,7 @@ func TestWhatTheControlAccountRefusesIsToldMoreAndMoreSeldom(t *testing.T) {
 						t.Errorf("%q is not told", over)
 					}
 				}
-				cancel()
-				<-waited
-				p.Stop()
-				q.Stop()
-				_ = p.Wait()
-				_ = q.Wait()
+				testworld.StopAll([]*testworld.Started[*processor.Processor, processor.Summary]{p, q})
 			})
 		})
 	}
