@@ -58,7 +58,7 @@ func TestWhatFailsIsToldWhileItDoesAndWhenItWorksAgain(t *testing.T) {
 		log := slog.New(slog.NewTextHandler(&b, nil))
 		ended, end := context.WithCancel(t.Context())
 		end()
-		tell := func(ctx context.Context, err error) { l.Tell(ctx, log, err, "it fails", "it works", "n", 1) }
+		tell := func(c context.Context, err error) { l.Tell(c, log, err, "it fails", "it works", "n", 1) }
 		tell(t.Context(), nil)
 		tell(ended, ended.Err())
 		for range 90 {
