@@ -1,9 +1,7 @@
 package main
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
+	"crypto/ed25519"
 	"crypto/x509"
 	"encoding/pem"
 	"log/slog"
@@ -20,19 +18,20 @@ import (
 // While a certificate is renewed its key may be another's for a moment: connections go on with the
 // pair before it, and the log says so.
 func TestACertificateThatCannotBeReadLeavesTheOneBeforeIt(t *testing.T) {
-	dir, log := t.TempDir(), &strings.Builder{}
-	f := &serveFlags{tlsCert: filepath.Join(dir, "crt"), tlsKey: filepath.Join(dir, "key")}
+	path, log := filepath.Join(t.TempDir(), "pem"), &strings.Builder{}
+	f := &serveFlags{tlsCert: path, tlsKey: path}
 	f.http.Listen, f.http.Log = "127.0.0.1:0", slog.New(slog.NewTextHandler(log, nil))
 	write := func(serial int64) {
-		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		public, key, err := ed25519.GenerateKey(nil)
 		must(t, err)
 		of := &x509.Certificate{SerialNumber: big.NewInt(serial)}
-		cert, err := x509.CreateCertificate(rand.Reader, of, of, &key.PublicKey, key)
+		cert, err := x509.CreateCertificate(nil, of, of, public, key)
 		must(t, err)
 		private, err := x509.MarshalPKCS8PrivateKey(key)
 		must(t, err)
-		must(t, os.WriteFile(f.tlsCert, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert}), 0o600))
-		must(t, os.WriteFile(f.tlsKey, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}), 0o600))
+		text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert})
+		text = append(text, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})...)
+		must(t, os.WriteFile(path, text, 0o600))
 	}
 	serves := func(want int64) {
 		t.Helper()
@@ -43,7 +42,7 @@ func TestACertificateThatCannotBeReadLeavesTheOneBeforeIt(t *testing.T) {
 	write(1)
 	must(t, f.access(&configfile.File{}))
 	serves(1)
-	must(t, os.WriteFile(f.tlsCert, nil, 0o600))
+	must(t, os.WriteFile(path, nil, 0o600))
 	serves(1)
 	serves(1)
 	proof.Same(t, strings.Count(log.String(), "tls-cert"), 1)
