@@ -168,8 +168,6 @@ func TestTheLastHoursAreThoseOfTheHistory(t *testing.T) {
 			t.Error("a dark account is not told of")
 		}
 		elsewhere := func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "cross-site") }
-		if w := served(p, "/page/hours", elsewhere); w.Code != http.StatusForbidden {
-			t.Errorf("asked from elsewhere: %d", w.Code)
-		}
+		proof.Same(t, served(p, "/page/hours", elsewhere).Code, http.StatusForbidden, "asked from elsewhere")
 	})
 }

@@ -371,13 +371,9 @@ func TestQuarantineIsLookedIntoAgainThoughNoCountChanges(t *testing.T) {
 			return ids
 		}
 		time.Sleep(10 * time.Second)
-		if ids := samples(); len(ids) != 0 {
-			t.Errorf("%v are shown, which another holds", ids)
-		}
+		proof.Same(t, len(samples()), 0, "are shown, which another holds")
 		time.Sleep(time.Minute + 2*peekEvery)
-		if ids := samples(); len(ids) != 2 {
-			t.Errorf("%v are shown after another has let go of both", ids)
-		}
+		proof.Same(t, len(samples()), 2, "are shown after another has let go of both")
 		held, err = q.Get(t.Context(), 1, time.Minute)
 		if err != nil || len(held) != 1 {
 			t.Fatal(len(held), err)

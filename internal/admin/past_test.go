@@ -119,9 +119,7 @@ func TestARunHasAPaceAndATimeThatIsLeft(t *testing.T) {
 	r := status.Run{ID: "r", State: "sealed", Sent: new(uint64(1000)), Exact: &pump.RunProgress{Total: new(uint64(1000)), Remaining: new(uint64(400))}}
 	s := &status.Status{Runs: []status.Run{r, {ID: "old", State: "closed"}}}
 	s.Runs[0].Exact.Done = 300
-	if rates := p.see(began, doneOf(s)); len(rates) != 0 {
-		t.Errorf("a pace of one reading: %v", rates)
-	}
+	proof.Same(t, len(p.see(began, doneOf(s))), 0, "a pace of one reading")
 	s.Runs[0].Exact.Done = 600
 	rates := p.see(began.Add(30*time.Second), doneOf(s))
 	got := runsOf(s, rates)
@@ -163,9 +161,7 @@ func TestHandOversAreTold(t *testing.T) {
 		t.Errorf("at first: %v", moves)
 	}
 	o := ownersOf(now, nil)
-	if d := cmp.Diff(owners{Names: []string{"a", "c", "b"}, Cells: []int{0, 1, 1, 1, 2, 2}, Moves: []Move{}}, o); d != "" {
-		t.Error(d)
-	}
+	proof.Same(t, cmp.Diff(owners{Names: []string{"a", "c", "b"}, Cells: []int{0, 1, 1, 1, 2, 2}, Moves: []Move{}}, o), "")
 }
 
 func TestRowsAreReadSeldomerTheMoreThereAre(t *testing.T) {

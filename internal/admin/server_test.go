@@ -76,9 +76,7 @@ func TestAPortThatIsOffDoesNothing(t *testing.T) {
 
 func TestOnlyAPortThatWasAskedForMustOpen(t *testing.T) {
 	taken := open(t, nil).Address()
-	if _, err := Open(Options{Listen: taken, Log: slog.New(slog.DiscardHandler)}); err == nil || !strings.Contains(err.Error(), taken) {
-		t.Errorf("a taken port: %v", err)
-	}
+	proof.Says(t, proof.ErrOf(Open(Options{Listen: taken, Log: slog.New(slog.DiscardHandler)})), taken, "a taken port")
 	var log bytes.Buffer
 	s, err := Open(Options{
 		Log:    slog.New(slog.NewTextHandler(&log, nil)),
@@ -184,9 +182,7 @@ func TestOnlyWhatIsServedIsTaken(t *testing.T) {
 	answer, err := http.DefaultClient.Do(r)
 	if err == nil { // else the connection was broken, before the answer could be read
 		answer.Body.Close()
-		if answer.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
-			t.Errorf("a header of %d bytes: %d", 4*maxHeader, answer.StatusCode)
-		}
+		proof.Same(t, answer.StatusCode, http.StatusRequestHeaderFieldsTooLarge, "a large header")
 	}
 }
 

@@ -256,12 +256,8 @@ func TestABlackoutRefusesConnectionsAndLosesAnswersUnderWay(t *testing.T) {
 		w, s := newRaw(t, Config{Accounts: []Account{{Name: "acct"}, {Name: "other"}}, Latency: 100 * time.Millisecond})
 		w.create("queue")
 		time.AfterFunc(80*time.Millisecond, func() { s.Blackout("acct", true) })
-		if _, err := w.try("POST", "/queue/messages", text("x")); !errors.Is(err, syscall.ECONNRESET) {
-			t.Errorf("under way: %v", err)
-		}
-		if _, err := w.try("POST", "/queue/messages", text("y")); !errors.Is(err, syscall.ECONNREFUSED) {
-			t.Errorf("dark: %v", err)
-		}
+		proof.Is(t, proof.ErrOf(w.try("POST", "/queue/messages", text("x"))), syscall.ECONNRESET, "under way")
+		proof.Is(t, proof.ErrOf(w.try("POST", "/queue/messages", text("y"))), syscall.ECONNREFUSED, "dark")
 		other := w
 		other.at = "https://other.queue.core.windows.net"
 		other.create("queue") // is not dark
@@ -332,9 +328,7 @@ func TestTheClientsContextIsHonouredOnTheWay(t *testing.T) {
 		w.create("queue")
 		for after, acted := range map[time.Duration]int{100 * time.Millisecond: 0, 900 * time.Millisecond: 1} {
 			ctx, cancel := context.WithTimeout(t.Context(), after)
-			if _, err := w.within(ctx, "POST", "/queue/messages", text("x")); !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("after %v: %v", after, err)
-			}
+			proof.Is(t, proof.ErrOf(w.within(ctx, "POST", "/queue/messages", text("x"))), context.DeadlineExceeded, "after", after)
 			cancel()
 			proof.Same(t, len(w.peek("queue")), acted, "given up after", after, "messages")
 			w.want(204, "", "DELETE", "/queue/messages", "")

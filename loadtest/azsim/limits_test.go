@@ -229,9 +229,7 @@ func TestALimitsFileIsReadAndItsErrorsNameTheField(t *testing.T) {
 		`{"burst": "1000000h"}`:  `field "burst"`,
 		`{"queueAccount": null}`: `field "queueAccount"`,
 	} {
-		if _, err := ParseLimits([]byte(file)); err == nil || !strings.Contains(err.Error(), part) {
-			t.Errorf("%s: %v, want %s", file, err, part)
-		}
+		proof.Says(t, proof.ErrOf(ParseLimits([]byte(file))), part, file)
 	}
 }
 

@@ -90,9 +90,7 @@ func TestTheApproximateCountIncludesInvisibleMessages(t *testing.T) {
 	}
 	w.put("queue", "x", "?visibilitytimeout=60")
 	w.get("queue", "?numofmessages=2")
-	if c := w.do("GET", "/queue?comp=metadata", "").header.Get("x-ms-approximate-messages-count"); c != "4" {
-		t.Errorf("counted %s of 4", c)
-	}
+	proof.Same(t, w.do("GET", "/queue?comp=metadata", "").header.Get("x-ms-approximate-messages-count"), "4", "counted")
 }
 
 // list is the answer of List Queues.
@@ -131,9 +129,7 @@ func TestQueuesAreListedInPagesByName(t *testing.T) {
 			proof.Same(t, q.Metadata.Colour, "", "metadata that was not asked")
 		}
 		if marker = l.NextMarker; marker == "" {
-			if page != 1 {
-				t.Errorf("%d pages", page+1)
-			}
+			proof.Same(t, page, 1, "the last page")
 			break
 		}
 	}
@@ -141,9 +137,7 @@ func TestQueuesAreListedInPagesByName(t *testing.T) {
 	if l := w.list("&include=metadata&prefix=q-0"); len(l.Queues) != 1 || l.Queues[0].Metadata.Colour != "red" {
 		t.Errorf("%+v", l)
 	}
-	if l := w.list("&prefix=none"); len(l.Queues) != 0 {
-		t.Errorf("%+v", l)
-	}
+	proof.Same(t, len(w.list("&prefix=none").Queues), 0)
 	w.want(400, "OutOfRangeQueryParameterValue", "GET", "/?comp=list&maxresults=0", "")
 	w.want(400, "InvalidQueryParameterValue", "GET", "/?comp=list&marker=garbage", "")
 	if l := w.list("&maxresults=9999"); len(l.Queues) != 7 { // more than 5,000 is taken as 5,000
@@ -155,9 +149,7 @@ func TestQueuesAreListedInPagesByName(t *testing.T) {
 func TestAccessPoliciesAreKeptAsTheyWereSet(t *testing.T) {
 	w, _ := newQueue(t)
 	const none = xmlProlog + "<SignedIdentifiers />"
-	if a := w.want(200, "", "GET", "/queue?comp=acl", ""); a.body != none {
-		t.Errorf("%q", a.body)
-	}
+	proof.Same(t, w.want(200, "", "GET", "/queue?comp=acl", "").body, none)
 	policy := func(id, start, expiry, permission string) string {
 		return "<SignedIdentifier><Id>" + id + "</Id><AccessPolicy><Start>" + start + "</Start><Expiry>" + expiry +
 			"</Expiry><Permission>" + permission + "</Permission></AccessPolicy></SignedIdentifier>"
@@ -167,9 +159,7 @@ func TestAccessPoliciesAreKeptAsTheyWereSet(t *testing.T) {
 	}
 	one := policy("one&amp;only", "2026-01-02T03:04:05.0000000Z", "2027-01-02T03:04:05.1234567Z", "raup")
 	w.want(204, "", "PUT", "/queue?comp=acl", acl(one))
-	if a := w.want(200, "", "GET", "/queue?comp=acl", ""); a.body != xmlProlog+acl(one) {
-		t.Errorf("%q", a.body)
-	}
+	proof.Same(t, w.want(200, "", "GET", "/queue?comp=acl", "").body, xmlProlog+acl(one))
 	w.want(400, "InvalidXmlDocument", "PUT", "/queue?comp=acl", "<SignedIdentifiers>")
 	w.want(400, "InvalidXmlDocument", "PUT", "/queue?comp=acl", acl(strings.Split(strings.Repeat("<SignedIdentifier><Id>x</Id></SignedIdentifier>,", 6), ",")...))
 	w.want(400, "InvalidXmlNodeValue", "PUT", "/queue?comp=acl", acl(policy("a", "someday", "2027-01-02", "r")))
@@ -177,9 +167,7 @@ func TestAccessPoliciesAreKeptAsTheyWereSet(t *testing.T) {
 	w.want(400, "InvalidXmlDocument", "PUT", "/queue?comp=acl", acl(policy(strings.Repeat("x", 65), "2026-01-02", "2027-01-02", "r")))
 	w.want(404, "QueueNotFound", "PUT", "/nosuch?comp=acl", "")
 	w.want(204, "", "PUT", "/queue?comp=acl", "")
-	if a := w.want(200, "", "GET", "/queue?comp=acl", ""); a.body != none {
-		t.Errorf("%q", a.body)
-	}
+	proof.Same(t, w.want(200, "", "GET", "/queue?comp=acl", "").body, none)
 }
 
 func TestAnAccountThatIsResetIsAsNew(t *testing.T) {

@@ -49,9 +49,7 @@ func TestTheDefaultTimeToLiveIsSevenDaysAndThenTheMessageIsGone(t *testing.T) {
 		}
 		time.Sleep(time.Nanosecond)
 		proof.Same(t, len(w.peek("queue")), 0, "messages after the end of its time")
-		if c := w.do("GET", "/queue?comp=metadata", "").header.Get("x-ms-approximate-messages-count"); c != "0" {
-			t.Errorf("counted %s", c)
-		}
+		proof.Same(t, w.do("GET", "/queue?comp=metadata", "").header.Get("x-ms-approximate-messages-count"), "0", "counted")
 		w.want(404, "MessageNotFound", "DELETE", m.target("queue", ""), "") // Q63
 	})
 }
@@ -61,9 +59,7 @@ func TestTheDefaultTimeToLiveIsSevenDaysAndThenTheMessageIsGone(t *testing.T) {
 func TestTimeToLiveMinusOneNeverExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, _ := newQueue(t)
-		if m := w.put("queue", "x", "?messagettl=-1"); m.Expires != "Fri, 31 Dec 9999 23:59:59 GMT" {
-			t.Errorf("expires %s", m.Expires)
-		}
+		proof.Same(t, w.put("queue", "x", "?messagettl=-1").Expires, "Fri, 31 Dec 9999 23:59:59 GMT", "expires")
 		w.put("queue", "y", "?messagettl=2147483647")
 		time.Sleep(20 * 365 * 24 * time.Hour)
 		proof.Same(t, texts(w.peek("queue")), "x y", "left after twenty years")

@@ -163,9 +163,7 @@ func TestARuleHitsOnePartitionOfATable(t *testing.T) {
 	}
 	for what, ask := range ways {
 		i := b.sim.Inject(Rule{Fault: FailBefore, Partition: "p.0"})
-		if _, err := ask(t.Context(), "p.0"); !errors.Is(err, syscall.ECONNRESET) {
-			t.Errorf("%s: %v", what, err)
-		}
+		proof.Is(t, proof.ErrOf(ask(t.Context(), "p.0")), syscall.ECONNRESET, what)
 		if _, err := ask(t.Context(), "p.01"); err != nil {
 			t.Errorf("%s of another partition: %v", what, err)
 		}

@@ -199,84 +199,51 @@ func (p *simPlan) line(words []string) error {
 }
 
 func (p *simPlan) setting(name, value string) (err error) {
-	number := func(to *int, least, most int) { err = parseNumber(to, value, least, most) }
-	span := func(to *time.Duration) { *to, err = time.ParseDuration(value) }
-	yes := func(to *bool) { err = parseYes(to, value) }
-	switch name {
-	case "seed":
-		p.seed, err = strconv.ParseUint(value, 10, 64)
-	case "accounts":
-		number(&p.accounts, 1, 9)
-	case "queues":
-		number(&p.queues, 1, 16)
-	case "tasks":
-		number(&p.tasks, 1, 1_000_000)
-	case "keys":
-		number(&p.keys, 1, 1_000_000)
-	case "pack":
-		number(&p.pack, 1, 10_000)
-	case "pace":
-		span(&p.pace)
-	case "live":
-		yes(&p.live)
-	case "bad":
-		number(&p.bad, 0, 50)
-	case "delivery":
-		if p.delivery = pump.Delivery(value); p.delivery != pump.Once && p.delivery != pump.AtLeastOnce {
-			err = fmt.Errorf("must be %s or %s", pump.Once, pump.AtLeastOnce)
-		}
-	case "reducer":
-		yes(&p.reducer)
-	case "handlers":
-		number(&p.handlers, 1, 1000)
-	case "work":
-		span(&p.work)
-	case "trouble":
-		number(&p.trouble, 0, 100)
-	case "visibility":
-		span(&p.visibility)
-	case "limit":
-		number(&p.limit, 0, 100_000)
-	case "receipts":
-		if number(&p.receipts, 400, 404); p.receipts != 400 && p.receipts != 404 {
-			err = errors.New("must be 400 or 404")
-		}
-	case "segments":
-		if number(&p.segments, 64, 4096); err == nil && p.segments%64 != 0 {
-			err = errors.New("must be a multiple of 64")
-		}
-	case "tables":
-		span(&p.tables)
-	case "entities":
-		yes(&p.entities)
-	case "pad":
-		number(&p.pad, 0, 500_000)
-	case "runs":
-		number(&p.runs, 0, 100_000)
-	case "every":
-		span(&p.every)
-	case "gated":
-		yes(&p.gated)
-	case "beat":
-		if span(&p.beat); err == nil && (p.beat < time.Second || p.beat > 5*time.Minute) {
-			err = errors.New("must be 1s to 5m")
-		}
-	case "files":
-		number(&p.files, 0, 9)
-	case "foreign":
-		number(&p.foreign, 0, 10_000)
-	case "perkey":
-		number(&p.perKey, 0, 1000)
-	case "full":
-		yes(&p.full)
-	case "results":
-		yes(&p.results)
-	case "bodies":
-		yes(&p.bodies)
-	default:
-		err = errors.New("no such setting")
+	type span struct {
+		to          *int
+		least, most int
 	}
-	return err
+	numbers := map[string]span{
+		"accounts": {&p.accounts, 1, 9}, "queues": {&p.queues, 1, 16}, "tasks": {&p.tasks, 1, 1_000_000},
+		"keys": {&p.keys, 1, 1_000_000}, "pack": {&p.pack, 1, 10_000}, "bad": {&p.bad, 0, 50},
+		"handlers": {&p.handlers, 1, 1000}, "trouble": {&p.trouble, 0, 100}, "limit": {&p.limit, 0, 100_000},
+		"receipts": {&p.receipts, 400, 404}, "segments": {&p.segments, 64, 4096}, "pad": {&p.pad, 0, 500_000},
+		"runs": {&p.runs, 0, 100_000}, "files": {&p.files, 0, 9}, "foreign": {&p.foreign, 0, 10_000},
+		"perkey": {&p.perKey, 0, 1000},
+	}
+	times := map[string]*time.Duration{
+		"pace": &p.pace, "work": &p.work, "visibility": &p.visibility, "tables": &p.tables, "every": &p.every, "beat": &p.beat,
+	}
+	switches := map[string]*bool{
+		"live": &p.live, "reducer": &p.reducer, "entities": &p.entities, "gated": &p.gated, "full": &p.full,
+		"results": &p.results, "bodies": &p.bodies,
+	}
+	if n := numbers[name]; n.to != nil {
+		err = parseNumber(n.to, value, n.least, n.most)
+	} else if to := times[name]; to != nil {
+		*to, err = time.ParseDuration(value)
+	} else if to := switches[name]; to != nil {
+		err = parseYes(to, value)
+	} else if name == "seed" {
+		p.seed, err = strconv.ParseUint(value, 10, 64)
+	} else if name == "delivery" {
+		p.delivery = pump.Delivery(value)
+	} else {
+		return errors.New("no such setting")
+	}
+	switch {
+	case err != nil:
+		return err
+	case p.delivery != pump.Once && p.delivery != pump.AtLeastOnce:
+		return fmt.Errorf("must be %s or %s", pump.Once, pump.AtLeastOnce)
+	case p.receipts != 400 && p.receipts != 404:
+		return errors.New("must be 400 or 404")
+	case p.segments%64 != 0:
+		return errors.New("must be a multiple of 64")
+	case p.beat < time.Second || p.beat > 5*time.Minute:
+		return errors.New("must be 1s to 5m")
+	}
+	return nil
 }
 
 func parseNumber(to *int, value string, least, most int) (err error) {
@@ -420,31 +387,23 @@ func (s *simStep) parseFault(args []string) (err error) {
 	if args[2] != "any" {
 		s.rule.Operations = []string{args[2]}
 	}
+	r := &s.rule
+	texts := map[string]*string{
+		"account": &r.Account, "service": &r.Service, "instance": &r.Instance, "partition": &r.Partition, "code": &r.Code,
+	}
+	numbers := map[string]*int{"status": &r.Status, "first": &r.First, "skip": &r.Skip}
+	times := map[string]*time.Duration{"delay": &r.Delay, "retryafter": &r.RetryAfter}
 	for _, arg := range args[3:] {
 		name, value, _ := strings.Cut(arg, "=")
-		switch name {
-		case "account":
-			s.rule.Account = value
-		case "service":
-			s.rule.Service = value
-		case "instance":
-			s.rule.Instance = value
-		case "partition":
-			s.rule.Partition = value
-		case "code":
-			s.rule.Code = value
-		case "status":
-			s.rule.Status, err = strconv.Atoi(value)
-		case "first":
-			s.rule.First, err = strconv.Atoi(value)
-		case "skip":
-			s.rule.Skip, err = strconv.Atoi(value)
-		case "delay":
-			s.rule.Delay, err = time.ParseDuration(value)
-		case "retryafter":
-			s.rule.RetryAfter, err = time.ParseDuration(value)
-		case "probability":
-			s.rule.Probability, err = strconv.ParseFloat(value, 64)
+		switch {
+		case texts[name] != nil:
+			*texts[name] = value
+		case numbers[name] != nil:
+			*numbers[name], err = strconv.Atoi(value)
+		case times[name] != nil:
+			*times[name], err = time.ParseDuration(value)
+		case name == "probability":
+			r.Probability, err = strconv.ParseFloat(value, 64)
 		default:
 			err = fmt.Errorf("no such property %q", name)
 		}

@@ -142,24 +142,19 @@ func (s *clusterScript) setting(name string, args []string) (err error) {
 	if len(args) != 1 {
 		return errors.New("a setting has one value")
 	}
-	within := func(to *int, most int) {
+	numbers := map[string]*int{
+		"accounts": &s.accounts, "queues": &s.queues, "segments": &s.segments, "many": &s.many, "pages": &s.pages,
+	}
+	if to := numbers[name]; to != nil {
+		most := map[string]int{"accounts": 20, "queues": 16, "segments": 4096, "many": 1000, "pages": 1000}[name]
 		if *to, err = strconv.Atoi(args[0]); err == nil && (*to < 1 || *to > most) {
 			err = fmt.Errorf("must be 1 to %d", most)
 		}
+		return err
 	}
 	switch name {
 	case "seed":
 		s.seed, err = strconv.ParseUint(args[0], 10, 64)
-	case "accounts":
-		within(&s.accounts, 20)
-	case "queues":
-		within(&s.queues, 16)
-	case "segments":
-		within(&s.segments, 4096)
-	case "many":
-		within(&s.many, 1000)
-	case "pages":
-		within(&s.pages, 1000)
 	case "work":
 		s.work, err = time.ParseDuration(args[0])
 	case "nudges":

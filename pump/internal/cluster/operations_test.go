@@ -18,9 +18,7 @@ func busyCounts(rnd *rand.Rand, accounts int) map[string]OpCounts {
 		n := uint64(5_000_000 + rnd.IntN(5_000_000))
 		of[fmt.Sprintf("storageaccountnumber%04d", i)] = OpCounts{
 			OpPut: n / 1000, OpGet: n, OpRenew: n / 7, OpReplace: n / 5000,
-			OpDelete: n - uint64(
-				rnd.IntN(1000),
-			), OpCreate: 10, OpCount: n / 50, OpPeek: n / 90,
+			OpDelete: n - uint64(rnd.IntN(1000)), OpCreate: 10, OpCount: n / 50, OpPeek: n / 90,
 		}
 	}
 	of["storageaccountnumber0000"] = OpCounts{
@@ -53,9 +51,7 @@ func musterSize(members, accounts int, change func(m *memberRow)) (size int, pro
 		r := busyMember(rnd, fmt.Sprintf("m%04d", i), accounts)
 		change(&r)
 		m.Members = append(m.Members, musterMember{r.Instance, copyOf(storage.Entity{
-			ETag: storage.ETag(
-				fmt.Sprint(rnd.Uint64()),
-			), Modified: time.Now(), Properties: encodeMember(r),
+			ETag: storage.ETag(fmt.Sprint(rnd.Uint64())), Modified: time.Now(), Properties: encodeMember(r),
 		})})
 	}
 	props = encodeMuster(m)
@@ -69,10 +65,7 @@ func musterSize(members, accounts int, change func(m *memberRow)) (size int, pro
 
 func decoded(t *testing.T, m memberRow) Member {
 	t.Helper()
-	got, err := decodeRow(
-		encodeMember(m),
-		func(f *row.Fields) memberRow { return decodeMember(f, m.Instance) },
-	)
+	got, err := decodeRow(encodeMember(m), func(f *row.Fields) memberRow { return decodeMember(f, m.Instance) })
 	must(t, err)
 	return got.Member
 }
@@ -89,13 +82,7 @@ func TestABeatSaysWhatWasAskedByAccountAndKind(t *testing.T) {
 		for name, n := range counts {
 			want = want.Add(n)
 			if a := (Asked{n.Of(QueueService), n.Of(TableService)}); got.Asked[name] != a {
-				t.Errorf(
-					"%d accounts: %s was asked %+v, want %+v",
-					accounts,
-					name,
-					got.Asked[name],
-					a,
-				)
+				t.Errorf("%d accounts: %s was asked %+v, want %+v", accounts, name, got.Asked[name], a)
 			}
 		}
 		if !known || all != want {
@@ -107,12 +94,7 @@ func TestABeatSaysWhatWasAskedByAccountAndKind(t *testing.T) {
 		if n := len(m.Operations); n > maxOperations {
 			t.Errorf("%d accounts: %d bytes", accounts, n)
 		}
-		t.Logf(
-			"%d accounts: %d bytes, beside %d of Asked",
-			accounts,
-			len(m.Operations),
-			len(encodeAsked(m.Asked)),
-		)
+		t.Logf("%d accounts: %d bytes, beside %d of Asked", accounts, len(m.Operations), len(encodeAsked(m.Asked)))
 	}
 }
 
@@ -192,37 +174,16 @@ func TestKindsMakeNoMusterTooLarge(t *testing.T) {
 	for _, c := range []struct{ members, accounts int }{{1000, 8}, {300, 60}} {
 		small, _ := musterSize(c.members, c.accounts, without)
 		size, props := musterSize(c.members, c.accounts, with)
-		t.Logf(
-			"%d members, %d accounts: %d KiB, without kinds %d",
-			c.members,
-			c.accounts,
-			size>>10,
-			small>>10,
-		)
+		t.Logf("%d members, %d accounts: %d KiB, without kinds %d", c.members, c.accounts, size>>10, small>>10)
 		if size == 0 || size > musterPart*musterParts {
-			t.Fatalf(
-				"%d members with %d accounts: a muster of %d bytes, without kinds %d",
-				c.members,
-				c.accounts,
-				size,
-				small,
-			)
+			t.Fatalf("%d members with %d accounts: a muster of %d bytes, without kinds %d", c.members, c.accounts, size, small)
 		}
 		m := decodeMuster(&row.Fields{Props: props})
 		e := m.Members[7].entity("work", "present.m0007")
-		got, err := decodeRow(
-			e.Properties,
-			func(f *row.Fields) memberRow { return decodeMember(f, "m0007") },
-		)
+		got, err := decodeRow(e.Properties, func(f *row.Fields) memberRow { return decodeMember(f, "m0007") })
 		must(t, err)
 		if _, each, known := got.Kinds(); !known || (each != nil) != (c.accounts == 8) {
-			t.Errorf(
-				"%d members, %d accounts: %v, of %d accounts",
-				c.members,
-				c.accounts,
-				known,
-				len(each),
-			)
+			t.Errorf("%d members, %d accounts: %v, of %d accounts", c.members, c.accounts, known, len(each))
 		}
 	}
 }

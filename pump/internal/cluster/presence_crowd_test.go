@@ -155,9 +155,7 @@ func TestAWorkloadMadeAnewBeforeJoiningIsNoticed(t *testing.T) {
 		if _, err := Join(t.Context(), before, Options{Instance: "a", Role: RoleProcessor}); !errors.Is(err, workload.ErrReplaced) {
 			t.Errorf("joined with %v", err)
 		}
-		if v := c.load(); len(v.Members) != 0 {
-			t.Errorf("%d members are left behind", len(v.Members))
-		}
+		proof.Same(t, len(c.load().Members), 0, "members left behind")
 	})
 }
 

@@ -13,8 +13,7 @@ import (
 
 func TestLeaveHandsOverAtOnceAndRemovesTheRow(t *testing.T) {
 	inCrowd(t, 8, 64, func(t *testing.T, c *crowd) {
-		a, b := c.join("a"), c.join("b")
-		c.settle(5 * time.Second)
+		a, b, _ := c.joinTwo(5 * time.Second)
 		time.Sleep(time.Minute)
 		holds := a.held()
 		begun := time.Now()
@@ -69,9 +68,7 @@ func TestLeaveEndsWithItsContextWhenTheTableIsDark(t *testing.T) {
 
 func TestLeaveGivesUpWhatIsStillInHandInTimeToSaySo(t *testing.T) {
 	inCrowd(t, 8, 64, func(t *testing.T, c *crowd) {
-		a := c.join("a")
-		c.join("b")
-		c.settle(5 * time.Second)
+		a, _, _ := c.joinTwo(5 * time.Second)
 		for s := range uint32(64) {
 			a.busy(true, s)
 		}
@@ -82,9 +79,7 @@ func TestLeaveGivesUpWhatIsStillInHandInTimeToSaySo(t *testing.T) {
 		if took := time.Since(begun); took < 6*time.Second || took > 7*time.Second {
 			t.Errorf("it took %v", took)
 		}
-		if v := c.settle(time.Second); shares(v) != "b:64" {
-			t.Errorf("shares %s", shares(v))
-		}
+		proof.Same(t, shares(c.settle(time.Second)), "b:64", "shares")
 	})
 }
 

@@ -17,9 +17,7 @@ func (c *crowd) told(what string) int { return strings.Count(c.logged(), what) }
 
 func TestEachLineOfTheLogNamesWorkloadAndInstanceOnce(t *testing.T) {
 	inCrowd(t, 8, 64, func(t *testing.T, c *crowd) {
-		c.join("a")
-		b := c.join("b")
-		c.settle(10 * time.Second)
+		_, b, _ := c.joinTwo(10 * time.Second)
 		heal := c.isolate("a")
 		time.Sleep(time.Minute)
 		heal()

@@ -176,9 +176,7 @@ func incompressible(i int) (b []byte) {
 // An owner that has come after the muster was written is not in it, but it lives.
 func TestAnOwnerThatAMusterDoesNotKnowIsAskedForBeforeAClaim(t *testing.T) {
 	inCrowd(t, 8, 64, func(t *testing.T, c *crowd) {
-		a := c.join("a")
-		b := c.join("b")
-		c.settle(20 * time.Second)
+		a, b, _ := c.joinTwo(20 * time.Second)
 		v := c.load()
 		owner := Owner{Instance: "b", Incarnation: b.loop.self.Value.Incarnation, Epoch: 3}
 		claims := []change{
@@ -198,9 +196,7 @@ func TestAnOwnerThatAMusterDoesNotKnowIsAskedForBeforeAClaim(t *testing.T) {
 		heal := c.isolate("a")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if left := a.confirm(ctx, unknown, claims[3:]); len(left) != 0 {
-			t.Error("claimed though the former owner's row could not be asked for")
-		}
+		proof.Same(t, len(a.confirm(ctx, unknown, claims[3:])), 0, "claimed though the former owner's row could not be asked for")
 		heal()
 	})
 }
@@ -208,9 +204,7 @@ func TestAnOwnerThatAMusterDoesNotKnowIsAskedForBeforeAClaim(t *testing.T) {
 // Musters show what another saw: that a row is in them unchanged proves no silence.
 func TestSilenceInMustersIsNotCounted(t *testing.T) {
 	inCrowd(t, 8, 64, func(t *testing.T, c *crowd) {
-		a := c.join("a")
-		c.join("b")
-		c.settle(20 * time.Second)
+		a, _, _ := c.joinTwo(20 * time.Second)
 		o := newObserver("a", a.times, 64)
 		seen := c.load()
 		at := func(d time.Duration, muster bool) *View {

@@ -41,8 +41,7 @@ func TestMembersFindTheirShareByThemselves(t *testing.T) {
 
 func TestTheDeadAreEvictedAndTheirSegmentsTakenOver(t *testing.T) {
 	inCrowd(t, 8, 64, func(t *testing.T, c *crowd) {
-		a, b := c.join("a"), c.join("b")
-		c.settle(5 * time.Second)
+		a, b, _ := c.joinTwo(5 * time.Second)
 		time.Sleep(time.Minute)
 		cut := c.sim.Inject(azsim.Rule{Instance: "a", Fault: azsim.HangBefore})
 		died := time.Now()
@@ -204,8 +203,7 @@ func TestADarkMinuteCostsNoTakeover(t *testing.T) {
 func TestAZombieFindsItselfEvictedAndComesBackAsAnother(t *testing.T) {
 	inCrowd(t, 8, 64, func(t *testing.T, c *crowd) {
 		c.options = func(o *Options) { o.BestEffort = true }
-		a, b := c.join("a"), c.join("b")
-		v := c.settle(10 * time.Second)
+		a, b, v := c.joinTwo(10 * time.Second)
 		was := v.Members[v.Index("a")].Incarnation
 		holds := a.held()
 		heal := c.isolate("a")
@@ -229,9 +227,7 @@ func TestAZombieFindsItselfEvictedAndComesBackAsAnother(t *testing.T) {
 
 func TestWithinItsLeaseAndMarginNobodyIsEvicted(t *testing.T) {
 	inCrowd(t, 8, 64, func(t *testing.T, c *crowd) {
-		c.join("a")
-		c.join("b")
-		before := c.settle(10 * time.Second)
+		_, _, before := c.joinTwo(10 * time.Second)
 		for range 5 {
 			heal := c.isolate("a")
 			time.Sleep(17 * time.Second)
@@ -266,9 +262,7 @@ func TestTimeWithoutReadsIsNoSilence(t *testing.T) {
 	// b sees nothing for a minute while a, who is dead since, could not be seen
 	// either: b's watch begins when it sees again.
 	inCrowd(t, 8, 64, func(t *testing.T, c *crowd) {
-		c.join("a")
-		b := c.join("b")
-		c.settle(10 * time.Second)
+		_, b, _ := c.joinTwo(10 * time.Second)
 		healB := c.isolate("b")
 		c.isolate("a")
 		time.Sleep(time.Minute)
@@ -406,9 +400,7 @@ func TestOptionsThatCannotWorkAreRefusedBeforeAnyRequest(t *testing.T) {
 				t.Errorf("%s: accepted", name)
 			}
 		}
-		if v := c.load(); len(v.Members) != 0 {
-			t.Errorf("members %v", v.Members)
-		}
+		proof.Same(t, len(c.load().Members), 0, "members")
 	})
 }
 

@@ -213,6 +213,13 @@ func (c *crowd) join(name string, change ...func(*Options)) *testMember {
 	return m
 }
 
+// joinTwo has a and b join, one after the other, and waits for what they own.
+func (c *crowd) joinTwo(within time.Duration) (a, b *testMember, v *View) {
+	c.t.Helper()
+	a, b = c.join("a"), c.join("b")
+	return a, b, c.settle(within)
+}
+
 func (c *crowd) tryJoin(name string, change ...func(*Options)) (*testMember, error) {
 	table := c.table(name)
 	if c.wrap != nil {

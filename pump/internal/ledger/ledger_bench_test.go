@@ -9,14 +9,19 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/testkit"
 )
 
+// segmentsTo are so many segments from the first on.
+func segmentsTo(n uint32) (all []uint32) {
+	for s := range n {
+		all = append(all, s)
+	}
+	return all
+}
+
 // BenchmarkLedgerEnvelope is what one envelope of 1,600 tasks costs: begun, and recorded
 // together with those of 63 other segments. The table is in memory and costs next to nothing.
 func BenchmarkLedgerEnvelope(b *testing.B) {
 	l := Open(newMemTable(), ledgerWorkload(64), Options{Instance: "a", Record: true})
-	var all []uint32
-	for s := range uint32(64) {
-		all = append(all, s)
-	}
+	all := segmentsTo(64)
 	must(b, proof.ErrOf(fenceAll(context.Background(), l, holdsOf(1, all...))))
 	entries := make([]*Entry, 64)
 	i := 0
@@ -72,10 +77,7 @@ func BenchmarkLedgerCommit(b *testing.B) {
 				o.State = bytesState{}
 			}
 			l := Open(newMemTable(), ledgerWorkload(64), o)
-			var all []uint32
-			for s := range uint32(64) {
-				all = append(all, s)
-			}
+			all := segmentsTo(64)
 			must(b, proof.ErrOf(fenceAll(context.Background(), l, holdsOf(1, all...))))
 			state := noise(1, stateSize)
 			var n uint64

@@ -123,9 +123,7 @@ func TestAFenceThatLandsAfterItWasGivenUpIsAdopted(t *testing.T) {
 	want(t, "writes", table.transactions-before, 0)
 	want(t, "begin", a.begin(3, 5, testkit.RunID(1), 0, ns(0, 11)), [3]string{"10", "0-4", "5-9"})
 	a.mustCommit(Entry{Segment: 3, Epoch: 1, Run: testkit.RunID(1), Done: ns(5, 10)}, Entry{Segment: 9, Epoch: 5, Run: testkit.RunID(1), Done: ns(0, 1)})
-	if r := recordOf(t, table, 3); r.Epoch != 5 {
-		t.Errorf("epoch %d", r.Epoch)
-	}
+	proof.Same(t, recordOf(t, table, 3).Epoch, 5, "epoch")
 }
 
 func TestP35AfterAnAmbiguousAnswerTheSameBytesGoAgain(t *testing.T) {

@@ -96,10 +96,7 @@ func TestRestsAreBoundedAndTheOldestGoFirst(t *testing.T) {
 func TestSumsOfManyRunsTakeNoMemoryForTheirSegments(t *testing.T) {
 	table := newMemTable()
 	a := openBook(t, table, "a")
-	var all []uint32
-	for s := range uint32(128) {
-		all = append(all, s)
-	}
+	all := segmentsTo(128)
 	a.mustFence(1, all...)
 	const runs = 100
 	for i := range byte(runs) {
@@ -130,10 +127,7 @@ func TestSumsOfManyRunsTakeNoMemoryForTheirSegments(t *testing.T) {
 func TestSumsTakeMemoryByTheRunsAndNotBySegmentsOfEach(t *testing.T) {
 	table := newMemTable()
 	a := openBook(t, table, "a")
-	var all []uint32
-	for s := range uint32(PartitionSegments) {
-		all = append(all, s)
-	}
+	all := segmentsTo(PartitionSegments)
 	a.mustFence(1, all...)
 	const runs, each = 2000, 200
 	for from := 0; from < runs; from += each {

@@ -111,10 +111,7 @@ func TestP34AForeignMessageDoesNotRunTwice(t *testing.T) {
 func TestP36SixtyFourSegmentsAreOneTransactionAndNoRead(t *testing.T) {
 	testkit.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
 		a := openBook(t, testkit.OverTheWire(t, sim, "a"), "a")
-		var all []uint32
-		for s := range uint32(64) {
-			all = append(all, s)
-		}
+		all := segmentsTo(64)
 		a.mustFence(1, all...)
 		before := requests(sim)
 		for round := range uint64(3) {

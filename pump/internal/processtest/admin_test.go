@@ -51,8 +51,7 @@ func ask(t *testing.T, address, page string) (status int, body string) {
 func TestAProcessSaysHowItDoes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 2, 2)
-	writeTasks(t, w.path("tasks.jsonl"), 20)
-	start(t, "distributor", "run", "--config", w.config, "--input", w.path("tasks.jsonl"), "--key", "city", "--admin", "off").succeeds()
+	w.fill(20, "--key", "city", "--admin", "off")
 	mark, release, worker := w.path("mark"), w.path("release"), w.path("worker.sh")
 	writeText(t, worker, `
 while read -r task; do
@@ -76,9 +75,7 @@ done
 		`queuepump_ready{workload="test"} 1`, `queuepump_segments_missing{workload="test"} 0`, `queuepump_rank{workload="test"} 0`,
 		`queuepump_requests_total{account="account1",operation="get",workload="test"}`, "queuepump_build_info{role=\"processor\"", "go_goroutines ",
 	} {
-		if !strings.Contains(metrics, want) {
-			t.Errorf("/metrics has no %s", want)
-		}
+		has(t, metrics, want, "/metrics")
 	}
 	var st struct {
 		Phase   string
@@ -138,8 +135,7 @@ const gateRounds = 20
 func TestAGateHoldsProcessorsUntilItIsReleased(t *testing.T) {
 	const n = 200
 	w := newWorld(t, 2, 2)
-	writeTasks(t, w.path("tasks.jsonl"), n)
-	start(t, "distributor", "run", "--config", w.config, "--input", w.path("tasks.jsonl"), "--key", "city", "--pack", "5").succeeds()
+	w.fill(n, "--key", "city", "--pack", "5")
 	var all []*process
 	var outs []string
 	processor := func() *process {

@@ -246,9 +246,7 @@ func TestTheTrialOfAccountsWithoutAnySaysWhatToSet(t *testing.T) {
 	p := startTrial(t, dir, nil, "")
 	proof.Same(t, p.wait(), 1, "exit status")
 	for _, want := range []string{"QUEUEPUMP_AZURE_1=", "az", "Nothing was done"} {
-		if !strings.Contains(p.out.String(), want) {
-			t.Errorf("%q is not in\n%s", want, p.out.String())
-		}
+		has(t, p.out.String(), want)
 	}
 	if _, err := os.Stat(dir); err == nil {
 		t.Error("it has made a directory")

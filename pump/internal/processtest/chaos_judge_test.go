@@ -87,13 +87,9 @@ func (c *chaos) requireState() {
 	have := c.state()
 	maps.DeleteFunc(have, func(city string, _ [2]int64) bool { return isSideCity(city) })
 	for _, key := range slices.Sorted(maps.Keys(want)) {
-		if have[key] != want[key] {
-			c.t.Errorf("%s has count and sum %d, want %d: lost, or done twice", key, have[key], want[key])
-		}
+		proof.Same(c.t, have[key], want[key], "count and sum: lost, or done twice", key)
 	}
-	if len(have) != len(want) {
-		c.t.Errorf("there are %d keys, want %d", len(have), len(want))
-	}
+	proof.Same(c.t, len(have), len(want), "keys")
 }
 
 // state is what the reducer has: count and sum by city.

@@ -198,9 +198,7 @@ func TestThePumpIsTried(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(out, "run.json"))
 	must(t, err)
 	for _, want := range []string{`"tasks": 300`, `"handled": 300`, `"lost": 0`, `"mismatched": 0`, `"accounts": 4`, `"queues": 2`} {
-		if !strings.Contains(string(text), want) {
-			t.Errorf("run.json has no %s:\n%s", want, text)
-		}
+		has(t, string(text), want, "run.json")
 	}
 }
 

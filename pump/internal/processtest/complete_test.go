@@ -66,15 +66,11 @@ func TestRunWaitEndsWhenEveryTaskIsDone(t *testing.T) {
 	if c := s.Completion; s.Tasks != n || c.State != pump.RunDone || c.Tasks != n || c.Done != n || c.Quarantined != 0 || !c.Closed {
 		t.Errorf("%s", d.out.String())
 	}
-	if handled := readDone(t, w.path("done.jsonl")); requireEachOnceNamed(t, handled, n) != 0 {
-		t.Error("tasks were handled twice")
-	}
+	proof.Same(t, requireEachOnceNamed(t, readDone(t, w.path("done.jsonl")), n), 0, "tasks were handled twice")
 	// Who comes later finds it done as well.
 	again := w.distributor("runs", "wait", s.Run)
 	again.succeeds()
-	if !strings.Contains(again.out.String(), "done: 3,000 tasks") {
-		t.Errorf("it printed %s", again.out.String())
-	}
+	has(t, again.out.String(), "done: 3,000 tasks", "it printed")
 	unknown := w.distributor("runs", "wait", strings.Repeat("ab", 16))
 	if code := unknown.wait(); code != 1 || unknown.out.String() != "" || !strings.Contains(unknown.log.String(), "there is no such run") {
 		t.Errorf("for a run that there is not: exit status %d, %s", code, unknown.out.String())

@@ -41,7 +41,5 @@ func TestTheRunbookOfAControlAccountThatIsGoneForGood(t *testing.T) {
 	proof.Same(t, len(done), 1000, "tasks are done")
 	list := d.start("distributor", "quarantine", "list")
 	list.succeeds()
-	if !strings.Contains(list.out.String(), before) {
-		t.Errorf("quarantine does not tell of the lost run %s:\n%s", before, list.out.String())
-	}
+	has(t, list.out.String(), before, "quarantine does not tell of the lost run")
 }

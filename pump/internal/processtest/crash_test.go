@@ -33,17 +33,14 @@ func TestWhatAKilledProcessorHadIsDoneByAnother(t *testing.T) {
 	t.Parallel()
 	const n = 400
 	w := newWorld(t, 2, 2)
-	writeTasks(t, w.path("tasks.jsonl"), n)
-	start(t, "distributor", "run", "--config", w.config, "--input", w.path("tasks.jsonl"), "--key", "city", "--pack", "10").succeeds()
+	w.fill(n, "--key", "city", "--pack", "10")
 
 	mark := w.path("mark")
 	victim := start(t, "processor", "run", "--config", w.config, "--exec", hangingChild(mark), "--children", "4", "--visibility", "3s")
 	victim.until("its children have tasks", func() bool { return exists(mark) })
 	victim.kill()
 
-	out := w.path("done.jsonl")
-	start(t, "processor", "run", "--config", w.config, "--out", out, "--until-idle", "6s").succeeds()
-	requireEachOnceNamed(t, readDone(t, out), n)
+	requireEachOnceNamed(t, w.rest("6s"), n)
 }
 
 // slowPuts makes a distribution take long enough to be killed in the middle.
@@ -124,9 +121,7 @@ func TestAKilledLeadersRunIsContinuedFromItsCheckpoint(t *testing.T) {
 		t.Errorf("the other sent %d messages: it began anew", s.Envelopes)
 	}
 
-	out := w.path("done.jsonl")
-	start(t, "processor", "run", "--config", w.config, "--out", out, "--until-idle", "2s").succeeds()
-	handled := readDone(t, out)
+	handled := w.rest("2s")
 	requireEachOnceNamed(t, handled, n)
 	for _, d := range handled {
 		if d.Run != s.Run {
@@ -155,9 +150,7 @@ func TestALeaderKilledBeforeItsFirstCheckpointIsContinuedFromTheStart(t *testing
 	if !s.Resumed || s.Tasks != n || s.Envelopes < n/5 {
 		t.Errorf("the other's summary: %+v", s)
 	}
-	out := w.path("done.jsonl")
-	start(t, "processor", "run", "--config", w.config, "--out", out, "--until-idle", "2s").succeeds()
-	if duplicates := requireEachOnceNamed(t, readDone(t, out), n); duplicates < 100 {
+	if duplicates := requireEachOnceNamed(t, w.rest("2s"), n); duplicates < 100 {
 		t.Errorf("%d duplicates: what the dead leader sent is missing", duplicates)
 	}
 }
@@ -193,29 +186,21 @@ func TestStoppingGivesBackWhatWasNotStarted(t *testing.T) {
 	t.Parallel()
 	const n = 100
 	w := newWorld(t, 1, 1)
-	writeTasks(t, w.path("tasks.jsonl"), n)
-	start(t, "distributor", "run", "--config", w.config, "--input", w.path("tasks.jsonl"), "--key", "city", "--pack", "1").succeeds()
+	w.fill(n, "--key", "city", "--pack", "1")
 	mark := w.path("mark")
 	first := start(t, "processor", "run", "--config", w.config, "--exec", hangingChild(mark), "--children", "2", "--visibility", "1h", "--grace", "200ms")
 	first.until("its children have tasks", func() bool { return exists(mark) })
 	stop(first)
 
-	out := w.path("done.jsonl")
-	start(t, "processor", "run", "--config", w.config, "--out", out, "--until-idle", "1s").succeeds()
-	handled := readDone(t, out)
+	handled := w.rest("1s")
 	requireEachOnceNamed(t, handled, n)
-	for _, d := range handled {
-		if d.Attempt != 1 {
-			t.Errorf("stopping cost task %s an attempt", d.identity())
-		}
-	}
+	firstTries(t, handled)
 }
 
 func TestASecondSignalEndsAtOnceWithItsChildren(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 1, 1)
-	writeTasks(t, w.path("tasks.jsonl"), 10)
-	start(t, "distributor", "run", "--config", w.config, "--input", w.path("tasks.jsonl"), "--key", "city").succeeds()
+	w.fill(10, "--key", "city")
 	pids := w.path("pids")
 	p := start(t, "processor", "run", "--config", w.config, "--exec-each", fmt.Sprintf(`sh -c 'echo $$ >>%s; exec sleep 600'`, pids), "--children", "1", "--grace", "10m")
 	p.until("its child runs", func() bool { return exists(pids) })

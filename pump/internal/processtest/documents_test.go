@@ -175,9 +175,7 @@ func TestATrialOfOnesOwnTasks(t *testing.T) {
 	p := d.start("loadtest", "demo", "--out", "out", "--input", "tasks.jsonl", "--key", "city",
 		"--exec", "python3 worker.py")
 	p.succeeds()
-	if !strings.Contains(p.out.String(), "1,000 handled, 0 lost") {
-		t.Errorf("the report:\n%s", p.out.String())
-	}
+	has(t, p.out.String(), "1,000 handled, 0 lost", "the report")
 }
 
 // TestTheWorkerOfBatches is the documents' second worker, with --batch.

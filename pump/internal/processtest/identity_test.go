@@ -263,7 +263,7 @@ func identityCommands(w *world, run string) []identityCommand {
 		{command: "distributor workload pause", says: "is paused"},
 		{command: "distributor workload resume", says: "goes on"},
 		{command: "distributor ids next", args: []string{"orders", "--count", "3"}, says: "3"},
-		{command: "distributor workload set", args: []string{"max-attempts=9"}, says: "max-attempts   9"},
+		{command: "distributor workload set", args: []string{"max-attempts=9"}, says: "max-attempts        9"},
 		{command: "distributor workload log", says: "set max-attempts=9"},
 		{command: "distributor workload show", says: "account1"},
 		{command: "distributor accounts list", says: "account2"},

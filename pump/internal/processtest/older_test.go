@@ -73,9 +73,7 @@ func TestAnOlderVersionLeavesWhatANewerOneWrote(t *testing.T) {
 			p := b.processor()
 			p.says(says)
 			if c.ends {
-				if p.wait() != 1 {
-					t.Errorf("status %v", p.cmd.ProcessState)
-				}
+				proof.Same(t, p.wait(), 1, "status", p.cmd.ProcessState)
 			} else {
 				time.Sleep(5 * time.Second)
 				stop(p)

@@ -211,9 +211,7 @@ func TestTheStatusAgreesWithWhatWasDone(t *testing.T) {
 	screen := start(t, "distributor", "status", "--config", w.config)
 	screen.succeeds()
 	for _, want := range []string{"settled", run.Run[:12] + "  sealed  once", "account2", s.Instances[0].Instance[:8]} {
-		if !strings.Contains(screen.out.String(), want) {
-			t.Errorf("%q is missing on the screen:\n%s", want, screen.out.String())
-		}
+		has(t, screen.out.String(), want, "the screen")
 	}
 	if strings.Contains(screen.out.String(), w.sim.Key("account1")) {
 		t.Error("the screen shows a key")

@@ -204,8 +204,7 @@ func TestThePageOfALargeWorkload(t *testing.T) {
 	w := newWorldOf(t, azsim.Config{Limits: azsim.NoLimits()}, accounts, 8)
 	w.once()
 	appendText(t, w.config, fmt.Sprintf("segments: %d\n", sized(1024, 4096)))
-	writeTasks(t, w.path("tasks.jsonl"), 4000)
-	start(t, "distributor", "run", "--config", w.config, "--input", w.path("tasks.jsonl"), "--key", "city", "--admin", "off").succeeds()
+	w.fill(4000, "--key", "city", "--admin", "off")
 	one := start(t, "processor", "run", "--config", w.config, "--out", os.DevNull, "--concurrency", "1", "--beat", "1s")
 	one.until("it owns segments", func() bool {
 		var st struct{ Cluster struct{ Missing, Held int } }

@@ -78,29 +78,21 @@ func TestWhatIsInQuarantineIsSeenRedrivenAndDropped(t *testing.T) {
 			}
 			bodies := start(t, "distributor", "quarantine", "show", "--config", w.config, "--quiet", "--cause", "attempts", "--body", "--limit", "0")
 			bodies.succeeds()
-			if n := strings.Count(bodies.out.String(), `"city":"Oslo"`); n != 10 {
-				t.Errorf("%d bodies:\n%s", n, bodies.out.String())
-			}
+			proof.Same(t, strings.Count(bodies.out.String(), `"city":"Oslo"`), 10, "bodies", bodies.out.String())
 
 			writeText(t, fixed, "")
 			redriven := start(t, "distributor", "quarantine", "redrive", "--config", w.config, "--quiet", "--cause", "attempts", "--since", "1h")
 			redriven.succeeds()
-			if !strings.Contains(redriven.out.String(), "with 10 tasks redriven") {
-				t.Errorf("redrive: %s", redriven.out.String())
-			}
+			has(t, redriven.out.String(), "with 10 tasks redriven", "redrive")
 			process()
 			if left := w.quarantined(); sum(left) != 10 || left[0].Reason != "rejected" {
 				t.Errorf("after the redrive: %+v", left)
 			}
 			dropped := start(t, "distributor", "quarantine", "drop", "--config", w.config, "--quiet", "--yes")
 			dropped.succeeds()
-			if !strings.Contains(dropped.out.String(), "with 10 tasks dropped: rejected 10") {
-				t.Errorf("drop: %s", dropped.out.String())
-			}
+			has(t, dropped.out.String(), "with 10 tasks dropped: rejected 10", "drop")
 			process()
-			if left := w.quarantined(); len(left) != 0 {
-				t.Errorf("after the drop: %+v", left)
-			}
+			proof.Same(t, len(w.quarantined()), 0, "after the drop")
 			if mode == "once" {
 				waited := start(t, "distributor", "runs", "wait", run, "--config", w.config, "--quiet")
 				waited.succeeds()

@@ -197,9 +197,7 @@ done
 	p.signal(syscall.SIGQUIT)
 	p.wait()
 	w.evidence.output(p)
-	if !strings.Contains(p.log.String(), "goroutine ") {
-		t.Error("no stacks were dumped")
-	}
+	has(t, p.log.String(), "goroutine ", "no stacks were dumped")
 
 	for _, args := range [][]string{
 		{"status", "--config", w.config},

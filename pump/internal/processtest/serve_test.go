@@ -178,9 +178,7 @@ func TestWhatServeCannotDoIsRefused(t *testing.T) {
 		p := start(t, "loadtest", append([]string{"serve", "--accounts", "2"}, c.args...)...)
 		proof.Same(t, p.wait(), 2, c.args, "status")
 		for _, says := range c.says {
-			if !strings.Contains(p.log.String(), says) {
-				t.Errorf("%v: %q does not say %q", c.args, p.log.String(), says)
-			}
+			has(t, p.log.String(), says, c.args)
 		}
 	}
 }

@@ -125,9 +125,7 @@ func TestAProcessThatItsWatchdogEndsDiesBySignal(t *testing.T) {
 	if !status.Signaled() || status.Signal() != syscall.SIGABRT {
 		t.Errorf("it ended with %v", p.cmd.ProcessState)
 	}
-	if !strings.Contains(p.log.String(), "goroutine ") {
-		t.Error("there are no stacks in its log")
-	}
+	has(t, p.log.String(), "goroutine ", "there are no stacks in its log")
 }
 
 // TestASignalHasTheConfigurationReadAgain: an account that is new in the file can be added to the
@@ -138,8 +136,7 @@ func TestASignalHasTheConfigurationReadAgain(t *testing.T) {
 	m := newManager(t, w)
 	both := readText(t, w.config)
 	writeConfig(t, w.dir, 2, w.server.ConnectionString("account1"))
-	writeTasks(t, w.path("tasks.jsonl"), 10)
-	start(t, "distributor", "run", "--config", w.config, "--input", w.path("tasks.jsonl"), "--key", "city").succeeds()
+	w.fill(10, "--key", "city")
 	p := startEnv(t, m.env, "processor", "run", "--config", w.config, "--discard", "--beat", "500ms")
 	p.until("it has the tasks", func() bool { return m.heard("READY=1") == 1 })
 	writeText(t, w.path("both.yaml"), both)
@@ -209,8 +206,7 @@ func TestAMachineThatEndsIsLeftInTime(t *testing.T) {
 	}))
 	defer azure.Close()
 	appendText(t, w.config, "scheduledEvents: "+azure.URL+"\n")
-	writeTasks(t, w.path("tasks.jsonl"), 1)
-	start(t, "distributor", "run", "--config", w.config, "--input", w.path("tasks.jsonl"), "--key", "city").succeeds()
+	w.fill(1, "--key", "city")
 	p := start(t, "processor", "run", "--config", w.config, "--exec-each", "sh -c 'touch "+w.path("begun")+"; sleep 300'")
 	p.until("its task has begun", func() bool {
 		_, err := os.Stat(w.path("begun"))

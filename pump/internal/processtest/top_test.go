@@ -81,8 +81,7 @@ func (w *world) top() *terminal {
 func TestTopDrawsInATerminal(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 2, 2)
-	writeTasks(t, w.path("tasks.jsonl"), 40)
-	start(t, "distributor", "run", "--config", w.config, "--input", w.path("tasks.jsonl"), "--key", "city").succeeds()
+	w.fill(40, "--key", "city")
 	c := w.top()
 	c.shows("account1")
 	c.shows("no processor")

@@ -22,9 +22,7 @@ func fails(t *testing.T, code int, want []string, name string, args ...string) {
 	got := p.wait()
 	proof.Same(t, got, code, "exit status")
 	for _, w := range want {
-		if !strings.Contains(p.log.String(), w) {
-			t.Errorf("it does not say %q", w)
-		}
+		has(t, p.log.String(), w)
 	}
 	if code == 2 && strings.Contains(p.log.String(), "admin port") {
 		t.Error("it was begun before the mistake was found")
@@ -90,14 +88,10 @@ func TestABadLineIsNamedByFileAndLine(t *testing.T) {
 			if got.Tasks != want.Tasks || got.Skipped != want.Skipped || got.Quarantined != want.Quarantined {
 				t.Errorf("got %+v", got)
 			}
-			if !strings.Contains(d.log.String(), "tasks.jsonl:2") {
-				t.Error("the log does not name the line")
-			}
+			has(t, d.log.String(), "tasks.jsonl:2", "the log does not name the line")
 			out := w.path("done.jsonl")
 			start(t, "processor", "run", "--config", w.config, "--out", out, "--until-idle", "1s").succeeds()
-			if handled := readDone(t, out); len(handled) != 2 {
-				t.Errorf("handled %+v", handled)
-			}
+			proof.Same(t, len(readDone(t, out)), 2, "handled")
 		})
 	}
 }
@@ -201,8 +195,7 @@ func TestAnAccountThatLosesItsRightsDoesNotStopTheOthers(t *testing.T) {
 	t.Parallel()
 	const n = 200
 	w := newWorld(t, 2, 1)
-	writeTasks(t, w.path("tasks.jsonl"), n)
-	start(t, "distributor", "run", "--config", w.config, "--input", w.path("tasks.jsonl"), "--pack", "5").succeeds()
+	w.fill(n, "--pack", "5")
 	refused := w.sim.Inject(azsim.Rule{Account: "account2", Operations: []string{"GetMessages"}, Fault: azsim.Answer, Status: 403, Code: "AuthorizationFailure"})
 	out := w.path("done.jsonl")
 	p := start(t, "processor", "run", "--config", w.config, "--out", out, "--visibility", "3s")
@@ -213,11 +206,7 @@ func TestAnAccountThatLosesItsRightsDoesNotStopTheOthers(t *testing.T) {
 	stop(p)
 	handled := readDone(t, out)
 	requireEachOnceNamed(t, handled, n)
-	for _, d := range handled {
-		if d.Attempt != 1 {
-			t.Errorf("task %s had %d attempts", d.identity(), d.Attempt)
-		}
-	}
+	firstTries(t, handled)
 }
 
 // readWhole gives the whole lines of a file that is being written.
@@ -237,17 +226,14 @@ func TestAnAccountThatDoesNotAnswerIsWaitedForAndNamed(t *testing.T) {
 	d.says("account2")
 	w.sim.Blackout("account2", false)
 	d.succeeds()
-	out := w.path("done.jsonl")
-	start(t, "processor", "run", "--config", w.config, "--out", out, "--until-idle", "1s").succeeds()
-	requireEachOnceNamed(t, readDone(t, out), n)
+	requireEachOnceNamed(t, w.rest("1s"), n)
 }
 
 // TestAQueueThatIsGoneIsNamed, and does not stop the others.
 func TestAQueueThatIsGoneIsNamed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 2, 1)
-	writeTasks(t, w.path("tasks.jsonl"), 10)
-	start(t, "distributor", "run", "--config", w.config, "--input", w.path("tasks.jsonl"), "--pack", "1").succeeds()
+	w.fill(10, "--pack", "1")
 	w.sim.DeleteQueues("account2", "test-00")
 	out := w.path("done.jsonl")
 	p := start(t, "processor", "run", "--config", w.config, "--out", out)
@@ -266,28 +252,19 @@ func TestAFullDiskSettlesNothing(t *testing.T) {
 	// counts in blocks of 512 bytes or of 1,024.
 	const n = 6000
 	w := newWorld(t, 2, 2)
-	writeTasks(t, w.path("tasks.jsonl"), n)
-	start(t, "distributor", "run", "--config", w.config, "--input", w.path("tasks.jsonl"), "--key", "city", "--pack", "20").succeeds()
+	w.fill(n, "--key", "city", "--pack", "20")
 	full := w.path("full.jsonl")
 	script := fmt.Sprintf(`ulimit -f 600; exec "$0" run --config %s --out %s --out-patience 1s --grace 10m`, w.config, full)
 	p := startCommand(t, nil, "processor on a full disk", "sh", "-c", script, filepath.Join(bin, "processor"))
 	proof.Same(t, p.wait(), 1, "exit status")
-	if !strings.Contains(p.log.String(), "full.jsonl cannot be written: file too large") {
-		t.Error("it does not say why")
-	}
+	has(t, p.log.String(), "full.jsonl cannot be written: file too large", "it does not say why")
 	before := readDone(t, full)
 	if len(before) == 0 || len(before) >= n {
 		t.Errorf("%d lines were written", len(before))
 	}
-	out := w.path("done.jsonl")
-	start(t, "processor", "run", "--config", w.config, "--out", out, "--until-idle", "2s").succeeds()
-	after := readDone(t, out)
+	after := w.rest("2s")
 	requireEachOnceNamed(t, append(before, after...), n)
-	for _, d := range after {
-		if d.Attempt != 1 {
-			t.Errorf("the disk cost task %s an attempt", d.identity())
-		}
-	}
+	firstTries(t, after)
 }
 
 // TestABadChildCostsARetryAndNeverATask: one that dies, hangs or prints garbage.
@@ -303,8 +280,7 @@ func TestABadChildCostsARetryAndNeverATask(t *testing.T) {
 		t.Run(does, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, 1, 2)
-			writeTasks(t, w.path("tasks.jsonl"), n)
-			start(t, "distributor", "run", "--config", w.config, "--input", w.path("tasks.jsonl"), "--key", "city", "--pack", "10").succeeds()
+			w.fill(n, "--key", "city", "--pack", "10")
 			// The first child is bad at its first task, which it surely gets; all others are good.
 			worker := w.path("worker.sh")
 			writeText(t, worker, `
@@ -340,15 +316,12 @@ func TestAnUnusableCommandStopsTheProcessorAndCostsNoTask(t *testing.T) {
 	t.Parallel()
 	const n = 100
 	w := newWorld(t, 1, 1)
-	writeTasks(t, w.path("tasks.jsonl"), n)
-	start(t, "distributor", "run", "--config", w.config, "--input", w.path("tasks.jsonl")).succeeds()
+	w.fill(n)
 	fails(t, 1, []string{"the command does not work", "No such module"}, "processor", "run", "--config", w.config,
 		"--exec", `sh -c 'echo "No such module" >&2; exit 1'`, "--children", "4", "--grace", "10m")
 	fails(t, 1, []string{"the command does not work", "exit status 127"}, "processor", "run", "--config", w.config,
 		"--exec-each", `sh -c no-such-command-here`, "--children", "1", "--grace", "10m")
-	out := w.path("done.jsonl")
-	start(t, "processor", "run", "--config", w.config, "--out", out, "--until-idle", "4s").succeeds()
-	requireEachOnceNamed(t, readDone(t, out), n)
+	requireEachOnceNamed(t, w.rest("4s"), n)
 }
 
 // TestAKilledProcessorLeavesNoChildBehind, even one that hangs.
@@ -361,8 +334,7 @@ func TestAKilledProcessorLeavesNoChildBehind(t *testing.T) {
 		t.Run(flag, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, 1, 1)
-			writeTasks(t, w.path("tasks.jsonl"), 1)
-			start(t, "distributor", "run", "--config", w.config, "--input", w.path("tasks.jsonl")).succeeds()
+			w.fill(1)
 			pids := w.path("pid")
 			p := start(t, "processor", "run", "--config", w.config, flag, fmt.Sprintf(`sh -c 'echo $$ >%s; exec sleep 600'`, pids))
 			p.until("the child runs", func() bool { return len(readWhole(pids)) > 0 })
@@ -389,8 +361,7 @@ func alive(pid int) bool {
 func TestAnEndpointThatIsDownCostsNoAttempt(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 1, 1)
-	writeTasks(t, w.path("tasks.jsonl"), 20)
-	start(t, "distributor", "run", "--config", w.config, "--input", w.path("tasks.jsonl")).succeeds()
+	w.fill(20)
 	p := start(t, "processor", "run", "--config", w.config, "--http", "http://no-such-host.invalid/", "--grace", "10m")
 	p.says("the endpoint cannot be reached")
 	stop(p)
@@ -399,8 +370,6 @@ func TestAnEndpointThatIsDownCostsNoAttempt(t *testing.T) {
 	last := p.log.String()
 	last = last[strings.LastIndex(strings.TrimSpace(last), "\n")+1:]
 	for _, want := range []string{"tasks=20", "account1/test-poison", "rejected 20", "attempt 1"} {
-		if !strings.Contains(last, want) {
-			t.Errorf("the last line does not say %q: %s", want, last)
-		}
+		has(t, last, want, "the last line")
 	}
 }

@@ -36,6 +36,21 @@ func newWorldOf(t *testing.T, c azsim.Config, accounts, queues int) *world {
 	return newNamedWorld(t, c, "account", accounts, queues)
 }
 
+// fill has a distributor send n tasks of tasks.jsonl.
+func (w *world) fill(n int, args ...string) {
+	w.t.Helper()
+	writeTasks(w.t, w.path("tasks.jsonl"), n)
+	w.distributor(append([]string{"run", "--input", w.path("tasks.jsonl")}, args...)...).succeeds()
+}
+
+// rest has a processor do what is there until it is idle, and gives what it did.
+func (w *world) rest(idle string) []done {
+	w.t.Helper()
+	out := w.path("done.jsonl")
+	start(w.t, "processor", "run", "--config", w.config, "--out", out, "--until-idle", idle).succeeds()
+	return readDone(w.t, out)
+}
+
 // newNamedWorld names its accounts by what and a number.
 func newNamedWorld(t *testing.T, c azsim.Config, what string, accounts, queues int) *world {
 	t.Helper()
@@ -139,6 +154,22 @@ func readDone(t *testing.T, paths ...string) []done {
 		}
 	}
 	return out
+}
+
+// has reports words that are missing in a text; of says of what.
+func has(t *testing.T, text, words string, of ...any) {
+	t.Helper()
+	if !strings.Contains(text, words) {
+		t.Errorf("%v: %q is not in\n%s", of, words, text)
+	}
+}
+
+// firstTries fails the test for each task that took more than one attempt.
+func firstTries(t *testing.T, handled []done) {
+	t.Helper()
+	for _, d := range handled {
+		proof.Same(t, d.Attempt, 1, "attempts of task", d.identity())
+	}
 }
 
 // requireEachOnceNamed checks that what was handled is exactly the n tasks of

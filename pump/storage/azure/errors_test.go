@@ -302,7 +302,5 @@ func TestALongMessageOfTheServiceEndsWithASentence(t *testing.T) {
 	said := "Server failed to authenticate the request. Make sure the value of Authorization header " +
 		"is formed correctly including the signature."
 	proof.Same(t, firstLine(said+" Server used following string to sign: '"+strings.Repeat("x", 300)), said)
-	if got := firstLine(strings.Repeat("x", 400)); len(got) != 303 {
-		t.Errorf("%d bytes of a sentence without an end", len(got))
-	}
+	proof.Same(t, len(firstLine(strings.Repeat("x", 400))), 303, "bytes of a sentence without an end")
 }

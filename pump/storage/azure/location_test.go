@@ -116,9 +116,7 @@ func TestTheBlobServiceIsFoundBesideTheQueues(t *testing.T) {
 		if got.RawQuery != "" {
 			got.RawQuery = "sas"
 		}
-		if got.String() != at {
-			t.Errorf("%s, want %s", &got, at)
-		}
+		proof.Same(t, got.String(), at)
 		if a, ok := a.(*account); ok {
 			if host, err := a.BlobHost(); err != nil || host != got.Hostname() {
 				t.Errorf("%q, %v", host, err)
@@ -190,9 +188,7 @@ func TestLoopback(t *testing.T) {
 		"localhost": true, "LOCALHOST.": true, "acct.queue.localhost": true, "127.0.0.1": true, "127.9.9.9": true, "::1": true,
 		"": false, "localhost.example": false, "notlocalhost": false, "10.0.0.1": false, "0.0.0.0": false, "127.0.0.1.example": false,
 	} {
-		if loopback(host) != want {
-			t.Errorf("loopback(%q) = %v", host, !want)
-		}
+		proof.Same(t, loopback(host), want, "loopback", host)
 	}
 }
 

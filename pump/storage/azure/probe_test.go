@@ -36,9 +36,7 @@ func TestTheHostsOfAnAccountAreWithoutCredentials(t *testing.T) {
 	} {
 		a, err := Open(Options{Endpoint: endpoint})
 		must(t, err)
-		if at := a.(*account).Endpoint(); at+"?sig=secretsecret" != endpoint {
-			t.Errorf("%s: %s", endpoint, at)
-		}
+		proof.Same(t, a.(*account).Endpoint()+"?sig=secretsecret", endpoint)
 		queue, table := a.(*account).Hosts()
 		proof.Same(t, [2]string{queue, table}, want, endpoint, queue, table)
 	}
