@@ -106,7 +106,7 @@ func TestAHostWithManyAccountsInTroubleHindersNoOther(t *testing.T) {
 		"not now":            {10, azsim.Rule{Fault: azsim.Answer, Status: 503}, 50 * time.Second},
 		"slow":               {10, azsim.Rule{Fault: azsim.DelayBefore, Delay: 2 * time.Second}, 0},
 	} {
-		if c.accounts > 10 && proof.Less(t) {
+		if c.accounts > 2 && proof.Less(t) {
 			continue
 		}
 		t.Run(name, func(t *testing.T) { inThirds(t, c.accounts, 320, c.hindersNoOther) })
