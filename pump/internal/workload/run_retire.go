@@ -35,7 +35,7 @@ const NameKept = time.Hour
 // Retire removes the rows of runs that finished before a moment of the server's clock: closed or
 // over, and unchanged since. If nothing records what is done (counted is false: delivery at least
 // once), no run ever closes; then it removes runs that are sealed, broken or abandoned, unchanged
-// since. A run of which a task was met or hidden since stays, unless none of it can be redriven.
+// since. A run stays if a task of it was met or hidden since, unless none of it can be redriven.
 // Their tallies go first, then the run's row and its row by time together. The name of a run is
 // free if its row went before the moment free. It looks at up to two hundred runs that began before
 // that moment, those from a key on ("" at first), and gives the key to go on from, "" at the end.

@@ -459,7 +459,9 @@ func (p *Putter) acknowledged(m *message) {
 	p.observe(s, (*health).acknowledged)
 	p.endProbe(m)
 	s.fit(p.hire)
-	s.trouble.IsOver(p.said(p.Log.Info), "the queue takes messages again", "queue", s.name)
+	if lasted, was := s.trouble.Over(); was { // seldom: each acknowledged put comes here
+		p.said(p.Log.Info)("the queue takes messages again", "queue", s.name, "after", lasted)
+	}
 	p.Count.Sent.Add(int64(len(m.Text)))
 	p.Count.Envelopes.Add(1)
 	if !m.Bad {

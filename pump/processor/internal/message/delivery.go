@@ -222,8 +222,8 @@ func (d *Delivery) Unpacked(tasks []codec.Task) []pump.Task {
 	return list
 }
 
-// Restore gives a task the names again by which it is recorded: a handler may have put other ones
-// into it.
+// Restore sets the fields that name a task in the ledger as they were sent: a handler may have
+// changed them.
 func (d *Delivery) Restore(i int) {
 	if t := &d.Tasks[i]; d.Env != nil {
 		t.Run, t.Segment, t.N = d.Header.Run, d.Header.Segment, d.Env.Tasks[i].N

@@ -212,7 +212,7 @@ func TestAnObjectThatIsMissingIsNamed(t *testing.T) {
 	})
 }
 
-// An object of which another one has the name, as after a wrong restore, is named too.
+// An object under the name of another one, as after a wrong restore, is named too.
 func TestAnObjectUnderAnothersNameIsNamed(t *testing.T) {
 	testworld.In(t, testworld.Once, 1, 2, nil, func(t *testing.T, w *testworld.World) {
 		var r ran
