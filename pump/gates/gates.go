@@ -60,28 +60,39 @@ func changeGate(
 	if opens {
 		change, what = gate.Release, "gate open "
 	}
-	err = o.Logged(ctx, by, what+name, func() error { return change(ctx, by) })
+	c := Change{Gate: name, Open: opens}
+	// Who waits is told before the log's entry is ended: no request comes between the row and them.
+	err = o.Logged(ctx, by, what+name, func() error {
+		err := change(ctx, by)
+		if err == nil {
+			c.tell(ctx, o)
+		}
+		return err
+	})
 	if err != nil {
 		return Change{}, err
 	}
-	c := Change{Gate: name, Open: opens}
-	v, err := cluster.LoadView(ctx, o.Queues.Control, cfg.Workload)
+	return c, nil
+}
+
+// tell counts who waits at the gate and, when it is open, tells them to look at once.
+func (c *Change) tell(ctx context.Context, o *setup.Session) {
+	v, err := cluster.LoadView(ctx, o.Queues.Control, o.Cfg.Workload)
 	if err != nil {
-		o.Cfg.Log.Warn("who waits at the gate could not be read; they look by themselves", "gate", name,
+		o.Cfg.Log.Warn("who waits at the gate could not be read; they look by themselves", "gate", c.Gate,
 			"error", err)
-		return c, nil
+		return
 	}
 	var nudges []pump.Nudge
 	for i := range v.Members {
-		if m := &v.Members[i]; m.Waiting == name {
-			nudges = append(nudges, nudging.To(m, pump.Nudge{Gate: name}))
+		if m := &v.Members[i]; m.Waiting == c.Gate {
+			nudges = append(nudges, nudging.To(m, pump.Nudge{Gate: c.Gate}))
 		}
 	}
 	c.Waiting = len(nudges)
-	if opens {
+	if c.Open {
 		c.Nudged = nudging.Send(ctx, &o.Cfg.Config, nudges)
 	}
-	return c, nil
 }
 
 // ErrWaiting is what Remove gives while processes wait at the gate.
