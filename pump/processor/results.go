@@ -41,9 +41,11 @@ func (k *kept) set(t *pump.Task, result []byte) {
 		if k.at++; k.at == k.from+len(k.lines) {
 			k.at = k.from
 		}
-		if &k.d.Tasks[k.d.At(at)] == t {
-			line := make([]byte, 0, len(result)+len(t.Key)+len(t.ID)+lineRest)
-			k.lines[at-k.from] = taskline.AppendResult(line, t, taskline.AsResult(result))
+		i := k.d.At(at)
+		mine := &k.d.Tasks[i]
+		if mine == t || len(k.lines) == 1 || k.d.Env.Tasks[i].N == t.N { // t may be a middleware's copy
+			line := make([]byte, 0, len(result)+len(mine.Key)+len(mine.ID)+lineRest)
+			k.lines[at-k.from] = taskline.AppendResult(line, mine, taskline.AsResult(result))
 			return
 		}
 	}
