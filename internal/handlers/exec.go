@@ -204,6 +204,7 @@ func (e *Exec) ask(ctx context.Context, s *slot, tasks []*pump.Task, answers []a
 	}
 	err := c.ask(ctx, request, timeout, &o)
 	if err == nil && o.stray {
+		e.sayReplaced(c, "it printed more than one line for a task")
 		e.finish(s)
 	}
 	return err
@@ -282,14 +283,18 @@ func (e *Exec) start(ctx context.Context) (*child, error) {
 // replace ends a child that gave no outcome to t. Blamed says that the child itself is the cause.
 func (e *Exec) replace(s *slot, t *pump.Task, blamed bool, why error) {
 	if blamed {
-		pid := s.child.group.Pid()
-		e.lines.Of("replaced").Add(1, func(times, _ int) {
-			e.opts.Log.Warn("a child is replaced", "times", times, "pid", pid, "why", why)
-		})
+		e.sayReplaced(s.child, why)
 		s.backOff()
 		e.health.dies(t, why)
 	}
 	e.finish(s)
+}
+
+func (e *Exec) sayReplaced(c *child, why any) {
+	pid := c.group.Pid()
+	e.lines.Of("replaced").Add(1, func(times, _ int) {
+		e.opts.Log.Warn("a child is replaced", "times", times, "pid", pid, "why", why)
+	})
 }
 
 // finish ends the slot's child in the background: a child that ignores SIGTERM must not hold up the

@@ -2,6 +2,7 @@ package handlers
 
 import (
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -60,6 +61,8 @@ func TestOneTaskOfABatchDoesNotFailTheOthers(t *testing.T) {
 		"twice":     {"", true},
 	} {
 		e, h, tasks := batched(t, "batch", 4, nil, "pid", does, "b", "c")
+		var log proof.Buffer
+		e.opts.Log = slog.New(slog.NewTextHandler(&log, nil))
 		must(t, h.HandleBatch(t.Context(), tasks[:1])[0])
 		was := (<-e.idle).child
 		e.idle <- &slot{child: was}
@@ -77,8 +80,9 @@ func TestOneTaskOfABatchDoesNotFailTheOthers(t *testing.T) {
 		}
 		s := <-e.idle
 		e.idle <- s
-		if (s.child != was) != c.replaced {
-			t.Errorf("%s: the child was replaced: %v", does, s.child != was)
+		said := strings.Contains(log.String(), "a child is replaced")
+		if (s.child != was) != c.replaced || said != c.replaced {
+			t.Errorf("%s: the child was replaced: %v; and it is said: %v", does, s.child != was, said)
 		}
 	}
 }
