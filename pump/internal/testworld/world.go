@@ -3,6 +3,7 @@ package testworld
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"log/slog"
 	"strings"
 	"sync"
@@ -114,7 +115,9 @@ func (w *World) Config(instance string, queues int) pump.Config {
 	c := pump.Config{
 		Workload: "work", Instance: instance, Segments: w.Pinned, Delivery: w.delivery,
 		Retention: w.Cfg.Retention,
-		Log:       slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		// A real one looks up names, and the resolver keeps a channel of the bubble of its first use.
+		Nudge: func(context.Context, pump.Nudge) error { return ErrFlop },
+		Log:   slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	for _, name := range w.Sim.Accounts() {
 		st, err := azure.Open(azure.Options{
