@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
+	"slices"
 	"sync"
 	"testing"
 	"time"
+	"weak"
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/internal/proof"
@@ -246,6 +249,29 @@ func TestADamagedRowOfAKeyIsToldAndItsRunIsNotSealed(t *testing.T) {
 		if run := w.RunRow(summary.Run); err == nil || run.State != workload.RunBroken {
 			t.Errorf("the run is %s: %v", run.State, err)
 		}
+	})
+}
+
+// What waits for a queue is compressed: the bodies of callers that have gone are many times as much.
+func TestATaskThatWaitsDoesNotKeepItsBody(t *testing.T) {
+	testworld.In(t, testworld.Plain, 1, 1, nil, func(t *testing.T, w *testworld.World) {
+		s := poster(w, "d")
+		proof.Must(t, proof.ErrOf(s.Post(t.Context(), "", newTask("first"))))
+		w.Sim.Inject(azsim.Rule{Instance: "d", Operations: []string{"PutMessage"}, Fault: azsim.HangBefore})
+		var bodies []weak.Pointer[[1 << 20]byte]
+		for range 8 {
+			body := new([1 << 20]byte)
+			bodies = append(bodies, weak.Make(body))
+			within, cancel := context.WithTimeout(t.Context(), time.Second)
+			proof.Is(t, proof.ErrOf(s.Post(within, "", source.Record{Body: body[:]})), context.DeadlineExceeded)
+			cancel()
+		}
+		runtime.GC()
+		kept := slices.DeleteFunc(bodies, func(b weak.Pointer[[1 << 20]byte]) bool { return b.Value() == nil })
+		if len(kept) > 2 { // the reader has the last one in hand
+			t.Errorf("of 8 bodies that wait for a queue %d are kept", len(kept))
+		}
+		kills(w, "d", s)
 	})
 }
 
