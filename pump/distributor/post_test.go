@@ -238,12 +238,10 @@ func TestADamagedRowOfAKeyIsToldAndItsRunIsNotSealed(t *testing.T) {
 		proof.Must(t, proof.ErrOf(s.Post(t.Context(), "first", newTask("first"))))
 		w.Sim.Inject(azsim.Rule{Instance: "d", Operations: []string{"InsertEntity"}, Fault: azsim.AnswerLost, First: 1})
 		ill := w.Sim.Inject(azsim.Rule{Instance: "d", Operations: []string{"GetEntity"}, Fault: azsim.Damage})
-		within, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-		defer cancel()
-		proof.Is(t, proof.ErrOf(s.Post(within, "key", tasksOf("a", 20)...)), row.ErrCorrupt)
+		proof.Is(t, proof.ErrOf(s.Post(t.Context(), "key", tasksOf("a", 20)...)), row.ErrCorrupt)
 		ill.Remove()
 		time.Sleep(15 * time.Minute)
-		within, cancel = context.WithTimeout(t.Context(), time.Second)
+		within, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		summary, err := s.Close(within)
 		if run := w.RunRow(summary.Run); err == nil || run.State != workload.RunBroken {
@@ -271,6 +269,13 @@ func TestATaskThatWaitsDoesNotKeepItsBody(t *testing.T) {
 		if len(kept) > 2 { // the reader has the last one in hand
 			t.Errorf("of 8 bodies that wait for a queue %d are kept", len(kept))
 		}
+		var err error
+		for range 70 { // with receipts of more bytes than may wait for queues
+			within, cancel := context.WithTimeout(t.Context(), time.Second)
+			_, err = s.Post(within, "", make([]source.Record, 10_000)...)
+			cancel()
+		}
+		proof.Says(t, err, "what was handed in before still waits for its queues", "the last of 700,000 small tasks")
 		kills(w, "d", s)
 	})
 }
