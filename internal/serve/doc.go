@@ -26,8 +26,8 @@
 //
 // # Bounds
 //
-// No client is trusted with memory or time. All bodies together have Options.Bytes. The part of a
-// body beyond 64 KiB is taken from half of that until the body is complete, so large bodies that do
-// not come to an end leave room for small ones. The first 64 KiB must come within 5 s, and all of
-// it within 20 s.
+// No client is trusted with memory or time. All bodies together have Options.Bytes, and so has what
+// is kept of each of their tasks. The part of a body beyond 64 KiB is taken from half of that until
+// the body is complete, so large bodies that do not come to an end leave room for small ones. The
+// first 64 KiB must come within 5 s, and all of it within 20 s.
 package serve

@@ -146,6 +146,11 @@ func (s *Server) take(w http.ResponseWriter, r *http.Request) *answer {
 	if a != nil {
 		return a
 	}
+	kept := 128 * int64(len(tasks)) // beside their bodies: a body of short lines is the least of it
+	if !s.room.TryAcquire(kept) {
+		return full(manyBytes)
+	}
+	defer s.room.Release(kept)
 	ctx := propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
 	ctx, cancel := context.WithTimeout(ctx, s.o.Patience)
 	defer cancel()

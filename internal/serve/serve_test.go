@@ -341,6 +341,28 @@ func TestWhileAnAccountHangsItIsKnownWhatIsSent(t *testing.T) {
 	})
 }
 
+// Of posts with many short lines the tasks take more than the bodies.
+func TestPostsOfManySmallTasksHaveABoundToo(t *testing.T) {
+	inWorld(t, pump.AtLeastOnce, 1, func(t *testing.T, w *world) {
+		s := stand(w, Options{Patience: time.Second, Bytes: 4 << 20})
+		w.hang("")
+		answers, seen := make(chan int, 20), map[int]int{}
+		for range cap(answers) {
+			go func() {
+				status, _, _ := posts(t, s, strings.Repeat("1\n", maxLines))
+				answers <- status
+			}()
+		}
+		for range cap(answers) {
+			seen[<-answers]++
+		}
+		if seen[429] < 16 || seen[503] == 0 || seen[429]+seen[503] != 20 {
+			t.Errorf("the answers were %v", seen)
+		}
+		ends(s)
+	})
+}
+
 // pipes is a listener without a network, for virtual time.
 type pipes struct {
 	next chan net.Conn

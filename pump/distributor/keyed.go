@@ -14,6 +14,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/internal/logs"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor/internal/pack"
 	"github.com/queuepump/queuepump/pump/internal/closing"
@@ -132,6 +133,7 @@ type posts struct {
 	under   atomic.Int64  // numbered, and not handed back to the reader
 	settled chan struct{} // capacity 1: one less is
 	used    atomic.Bool   // some number was given
+	failing logs.Limited  // writes of rows are
 
 	mu      sync.Mutex // guards waiting
 	waiting []*post    // for their rows, as they were numbered
@@ -198,18 +200,28 @@ func (i *intake) write() {
 	i.release(all, ready)
 }
 
-// writePart writes the rows of one partition, and says which posts are to be put.
+// writePart writes the rows of one partition, and says which posts are to be put. It goes on until
+// it knows which rows are there, or one is damaged: in a run that is sealed without the tasks of a
+// row, a repeat would take them for put.
 func (i *intake) writePart(part []*workload.Posted, all []*post, of map[string]int) (ready []int) {
 	d := i.sender.d
 	known, err := workload.InsertPosted(i.ctx, d.fleet.Control, d.cfg.Workload, part)
+	for n := uint64(0); ; n++ {
+		i.posts.failing.Tell(i.ctx, d.cfg.Log, err, "the rows of keys cannot be written; trying again",
+			"the rows of keys are written again")
+		pause := waits.Jitter(d.cfg.Instance).Around(retryPause, "keys", part[0].Key, n)
+		if err == nil || errors.Is(err, row.ErrCorrupt) || !waits.Wait(i.ctx, pause) {
+			break
+		}
+		known, err = workload.InsertPosted(i.ctx, d.fleet.Control, d.cfg.Workload, part)
+	}
 	for _, row := range part {
 		p := all[of[row.Key]]
 		switch found, is := known[row.Key]; {
 		case is:
 			go i.repeat(p, &found)
-		case err != nil: // the row may be there; a repeat of the post finds out
+		case err != nil: // this post stays under way, so that the run does not end by being sealed
 			p.end(fmt.Errorf("the row of the key could not be written: %w", err))
-			i.back(1, nil)
 		default:
 			ready = append(ready, of[row.Key])
 		}

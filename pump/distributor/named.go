@@ -18,6 +18,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/election"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/source"
+	"github.com/queuepump/queuepump/shardmap"
 )
 
 // A named run may be given as often as you like. Its id follows from the workload and the name, and
@@ -234,6 +235,7 @@ func (d *Distributor) sameLength(ctx context.Context, r *run) error {
 	n, rec := uint64(0), source.Record{}
 	for n <= r.row.Tasks && err == nil {
 		rec, err = from.Next(ctx)
+		rec.Key = shardmap.StoredKey(rec.Key, rec.Body, len(r.row.Sealed)) // as it was sent
 		if err == nil && pack.TooLarge(d.cfg.Workload, &rec, d.opts.BlobAbove) == nil {
 			n++
 		} else if _, bad := errors.AsType[*source.BadInput](err); bad {

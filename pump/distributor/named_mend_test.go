@@ -3,6 +3,7 @@ package distributor_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -91,6 +92,21 @@ func TestAStreamThatWasSentHasAsManyTasksAgain(t *testing.T) {
 			if refused := errors.As(err, &wrong) && wrong.Field == "name"; refused != (n != 100) ||
 				!refused && err != nil || (puts > 0) != (i == 0) || i == 1 && summary.Again == "" {
 				t.Errorf("%d records: %d puts, %+v, %v", n, puts, summary, err)
+			}
+		}
+	})
+}
+
+// A long line is its own key, and a message holds it once: it counts as it did when it was sent.
+func TestAStreamOfLongLinesThatWasSentIsTheSameAgain(t *testing.T) {
+	testworld.In(t, testworld.Plain, 1, 2, nil, func(t *testing.T, w *testworld.World) {
+		line := testworld.Incompressible(40_000)
+		for i := range 2 {
+			summary, err := testworld.Made(w, distributor.New, fmt.Sprintf("d%d", i), &testworld.ListSource{
+				N: 3, Key: func(int) string { return string(line) }, Body: func(int) []byte { return line },
+			}, distributor.Options{Name: "long"}).Run(t.Context())
+			if err != nil || summary.Tasks != 3 || (summary.Again != "") != (i > 0) {
+				t.Errorf("%+v, %v", summary, err)
 			}
 		}
 	})

@@ -4,15 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
+	"slices"
 	"sync"
 	"testing"
 	"time"
+	"weak"
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
+	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/processor"
@@ -194,6 +198,85 @@ func TestAServerThatDiesBetweenRowAndPutLosesNothing(t *testing.T) {
 		}
 		closed(t, two)
 		p.End()
+	})
+}
+
+// The row of a key was written, and no answer tells so for minutes, or the account refuses: the
+// tasks are put when it is known, so a repeat is not told that they are in queues when they are not.
+func TestAKeyWhoseRowIsInDoubtLosesNothing(t *testing.T) {
+	for _, then := range []azsim.Rule{
+		{Operations: []string{"GetEntity"}, Fault: azsim.FailBefore},
+		{Fault: azsim.Answer, Status: 403, Code: "AuthenticationFailed"},
+	} {
+		testworld.In(t, testworld.Once, 1, 2, nil, func(t *testing.T, w *testworld.World) {
+			one := poster(w, "one")
+			proof.Must(t, proof.ErrOf(one.Post(t.Context(), "first", newTask("first"))))
+			keys := workload.KeysPartition(w.Cfg.Workload, int(workload.KeyOf("key")[0]-'0'))
+			w.Sim.Inject(azsim.Rule{Instance: "one", Partition: keys, Fault: azsim.AnswerLost, First: 1})
+			then.Instance, then.Partition = "one", keys
+			ill := w.Sim.Inject(then)
+			within, cancel := context.WithTimeout(t.Context(), 25*time.Second)
+			defer cancel()
+			if did, err := one.Post(within, "key", tasksOf("a", 20)...); err == nil {
+				t.Errorf("a post whose row is in doubt: %+v", did)
+			}
+			time.Sleep(3 * time.Minute)
+			ill.Remove()
+			closed(t, one)
+			tasks := len(w.Collect())
+			if did, err := three(w).Post(t.Context(), "key", tasksOf("a", 20)...); err != nil || !did.Again || tasks != 21 {
+				t.Errorf("given again: %+v, %v; %d tasks were in the queues", did, err, tasks)
+			}
+		})
+	}
+}
+
+// The row of a key cannot be read: its post fails at once, and the run is not sealed without it.
+func TestADamagedRowOfAKeyIsToldAndItsRunIsNotSealed(t *testing.T) {
+	testworld.In(t, testworld.Once, 1, 2, nil, func(t *testing.T, w *testworld.World) {
+		s := poster(w, "d")
+		proof.Must(t, proof.ErrOf(s.Post(t.Context(), "first", newTask("first"))))
+		w.Sim.Inject(azsim.Rule{Instance: "d", Operations: []string{"InsertEntity"}, Fault: azsim.AnswerLost, First: 1})
+		ill := w.Sim.Inject(azsim.Rule{Instance: "d", Operations: []string{"GetEntity"}, Fault: azsim.Damage})
+		proof.Is(t, proof.ErrOf(s.Post(t.Context(), "key", tasksOf("a", 20)...)), row.ErrCorrupt)
+		ill.Remove()
+		time.Sleep(15 * time.Minute)
+		within, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		summary, err := s.Close(within)
+		if run := w.RunRow(summary.Run); err == nil || run.State != workload.RunBroken {
+			t.Errorf("the run is %s: %v", run.State, err)
+		}
+	})
+}
+
+// What waits for a queue is compressed: the bodies of callers that have gone are many times as much.
+func TestATaskThatWaitsDoesNotKeepItsBody(t *testing.T) {
+	testworld.In(t, testworld.Plain, 1, 1, nil, func(t *testing.T, w *testworld.World) {
+		s := poster(w, "d")
+		proof.Must(t, proof.ErrOf(s.Post(t.Context(), "", newTask("first"))))
+		w.Sim.Inject(azsim.Rule{Instance: "d", Operations: []string{"PutMessage"}, Fault: azsim.HangBefore})
+		var bodies []weak.Pointer[[1 << 20]byte]
+		for range 8 {
+			body := new([1 << 20]byte)
+			bodies = append(bodies, weak.Make(body))
+			within, cancel := context.WithTimeout(t.Context(), time.Second)
+			proof.Is(t, proof.ErrOf(s.Post(within, "", source.Record{Body: body[:]})), context.DeadlineExceeded)
+			cancel()
+		}
+		runtime.GC()
+		kept := slices.DeleteFunc(bodies, func(b weak.Pointer[[1 << 20]byte]) bool { return b.Value() == nil })
+		if len(kept) > 2 { // the reader has the last one in hand
+			t.Errorf("of 8 bodies that wait for a queue %d are kept", len(kept))
+		}
+		var err error
+		for range 70 { // with receipts of more bytes than may wait for queues
+			within, cancel := context.WithTimeout(t.Context(), time.Second)
+			_, err = s.Post(within, "", make([]source.Record, 10_000)...)
+			cancel()
+		}
+		proof.Says(t, err, "what was handed in before still waits for its queues", "the last of 700,000 small tasks")
+		kills(w, "d", s)
 	})
 }
 

@@ -117,9 +117,12 @@ func (s *Sender) Send(ctx context.Context, tasks ...source.Record) error {
 	return err
 }
 
-// hand hands a post in, and waits for it.
+// hand hands a post in, and waits for it. Its tasks are copied when they are read. The receipts
+// keep the post until its last put, when its caller may be gone for long, but not the tasks.
 func (s *Sender) hand(ctx context.Context, p *post) error {
-	in, err := s.handIn(ctx, p.batch)
+	batch := p.batch
+	p.batch = nil
+	in, err := s.handIn(ctx, batch)
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -93,12 +94,18 @@ func (s *Store) Put(
 			return ref, moved(s.Queues, cluster.OpPutBlob, body, nil)
 		case ctx.Err() != nil:
 			return ref, context.Cause(ctx)
-		case s.Patience > 0 && time.Since(began) >= s.Patience && !storage.Ambiguous(err):
+		case s.Patience > 0 && time.Since(began) >= s.Patience && denied(err):
 			return ref, fmt.Errorf("%w: %w", ErrRefused, err)
 		}
 		waits.Wait(ctx, s.Jitter.Around(waits.Doubled(time.Second, 30*time.Second, try), "body",
 			of.String(), try))
 	}
+}
+
+// denied reports whether no account may take the body, of those that a [queues.Placer] has asked.
+func denied(err error) bool {
+	each, _ := err.(interface{ Unwrap() []error })
+	return each != nil && !slices.ContainsFunc(each.Unwrap(), row.MayRetry)
 }
 
 func (s *Store) asked(ctx context.Context, account string, err error) {

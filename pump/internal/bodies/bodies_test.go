@@ -15,6 +15,7 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/accounts"
 	"github.com/queuepump/queuepump/pump/distributor"
+	"github.com/queuepump/queuepump/pump/internal/bodies"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/internal/workload"
@@ -270,6 +271,28 @@ func redriven(w *testworld.World) (out []quarantine.Outcome) {
 		return true
 	}))
 	return out
+}
+
+// A run ends if all accounts deny bodies, and not if some do and another does not answer now.
+func TestADarkAccountBesideOneThatDeniesBodiesIsWaitedFor(t *testing.T) {
+	for denies, silent := range map[string]string{"accounta": "accountb", "accountb": "accounta", "": ""} {
+		testworld.In(t, testworld.Once, 2, 1, nil, func(t *testing.T, w *testworld.World) {
+			w.Sim.Inject(azsim.Rule{
+				Service: "blob", Account: denies, Fault: azsim.Answer, Status: 403, Code: "AuthorizationPermissionMismatch",
+			})
+			if silent == "" {
+				_, err := testworld.Made(w, distributor.New, "d", listOf(1), inBlobs).Run(t.Context())
+				proof.Is(t, err, bodies.ErrRefused)
+				return
+			}
+			dark := w.Sim.Inject(azsim.Rule{Service: "blob", Account: silent, Fault: azsim.FailBefore})
+			d := testworld.Begun(w, distributor.New, "d", listOf(40), inBlobs) // in both orders of the accounts
+			time.Sleep(5 * time.Minute)
+			dark.Remove()
+			proof.Must(t, d.Wait())
+			proof.Same(t, blobs(w), 20, "bodies")
+		})
+	}
 }
 
 // A dark account does not keep bodies from being put; tasks whose bodies are in it wait without an

@@ -316,6 +316,9 @@ func (r *Runs) Beat(ctx context.Context, id codec.RunID, said Pulse) error {
 			delete(r.beats.rows, id)
 			return fmt.Errorf("beat of run %s: %w", id, err)
 		}
+		if len(r.beats.rows) >= 4096 { // of runs that have ended: the next beat of a run reads its own
+			clear(r.beats.rows)
+		}
 		r.beats.rows[id] = v
 		return nil
 	}

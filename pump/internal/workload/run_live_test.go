@@ -13,6 +13,7 @@ import (
 	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/testkit"
 )
 
@@ -118,6 +119,12 @@ func TestABeatTellsWhetherTheRunMayGoOn(t *testing.T) {
 		must(t, others.End(t.Context(), id, false, "by hand"))
 		proof.Is(t, beat(), pump.ErrRunState, "an ended run beats")
 		proof.Is(t, runs.Seal(t.Context(), id, []uint64{1}), pump.ErrRunState, "an ended run is sealed")
+		for n := range 10_000 { // runs that this process has had
+			runs.beats.rows[codec.RunID{1, byte(n >> 8), byte(n)}] = row.Version[liveBeat]{}
+		}
+		must(t, errors.Join(runs.Create(t.Context(), Run{ID: testkit.RunID(2)}),
+			runs.Beat(t.Context(), testkit.RunID(2), Pulse{}), runs.Beat(t.Context(), testkit.RunID(2), Pulse{})))
+		proof.Same(t, len(runs.beats.rows), 1, "rows are kept")
 	})
 }
 

@@ -90,6 +90,14 @@ func TestNoAllocationOfATaskItself(t *testing.T) {
 	}
 }
 
+// A server asks of each task that is posted to it.
+func TestThatASmallTaskFitsIsKnownWithoutATry(t *testing.T) {
+	rec := source.Record{Key: []byte("key"), Body: make([]byte, 1<<10)}
+	if got := testing.AllocsPerRun(100, func() { must(t, TooLarge("work", &rec, 1<<10)) }); got > 0 {
+		t.Errorf("%v allocations a task", got)
+	}
+}
+
 // BenchmarkLineToEnvelope is what a task costs a distributor up to the put.
 func BenchmarkLineToEnvelope(b *testing.B) {
 	w := newWayOut(b)

@@ -38,7 +38,8 @@ func (Ready) Refuse(error) {}
 // TooLarge is why a task fits no message of a workload, or nil. Above is from how many bytes on
 // bodies go into blobs; 0: they do not.
 func TooLarge(workload string, rec *source.Record, above int) error {
-	if above == 0 && len(rec.Key)+len(rec.ID)+len(rec.Body) <= SurelyFits {
+	if (above == 0 || len(rec.Body) <= above) &&
+		len(rec.Key)+len(rec.ID)+len(rec.Body) <= SurelyFits { // inBlob says the same, at a price
 		return nil
 	}
 	s := &Segmenter{

@@ -46,7 +46,8 @@ func (m *message) name(t sim.Step) string {
 
 // Sealed and unacknowledged messages take memoryBudget at most. Each counts its text's buffer, and
 // its text again, because a request holds a copy, or messageBytes if that is more: for its other
-// fields, and for the goroutines, timers and buffers of the few under way. That is 380 full
+// fields, and for the goroutines, timers and buffers of the few under way. If that is more, it
+// counts the receipts of its tasks: tiny tasks are packed thousands to a message. That is 380 full
 // envelopes or twenty thousand small ones. It also is enough for what comes for a dark queue until
 // it counts as dark: darkAfter at 2,000 a second. Packers that are faster than the puts fill it, so
 // a larger one leaves the garbage collector no room below its goal: at 64 MiB, without the copies
@@ -62,6 +63,7 @@ const (
 	memoryBudget = 48 << 20
 	queueMemory  = 96 << 10
 	messageBytes = 2 << 10
+	receiptBytes = 80
 )
 
 // MemoryFor is what the messages to so many queues may take: the queues at the distribution's
@@ -124,7 +126,8 @@ func (p *Putter) Wait() { p.wg.Wait() }
 
 // Send takes a message over, waiting while too many are on their way, all together or to its queue.
 func (p *Putter) Send(pm *pack.Message) error {
-	m := &message{Message: pm, weight: int64(cap(pm.Text) + max(len(pm.Text), messageBytes))}
+	text := cap(pm.Text) + max(len(pm.Text), messageBytes)
+	m := &message{Message: pm, weight: int64(max(text, receiptBytes*len(pm.Receipts)))}
 	p.Turn.Wait("send", m.name(p.Turn))
 	if p.memory.Acquire(p.Ctx, m.weight) != nil {
 		return context.Cause(p.Ctx)
