@@ -107,7 +107,13 @@ func (r *run) discard(d *message.Delivery) {
 	if r.recorder == nil {
 		d.Whole = &message.Disposition{Forget: true}
 	} else if d.Whole = r.beginRun(r.Wire, d); d.Whole == nil {
-		d.Whole = r.unpack(d) // it is of no run
+		d.Whole = r.unpack(d) // it is of no run, or a part of it is of a run that has ended
+	}
+	if d.Whole == nil {
+		d.Outcomes.Make(d.Count)
+		r.recorder.Screen(d)
+		d.Reject()
+		return
 	}
 	if r.recorder != nil && !d.Whole.Record {
 		return

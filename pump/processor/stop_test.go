@@ -334,3 +334,20 @@ func TestTasksThatAStateHasNoRoomForAreTriedSeldomAndThenQuarantined(t *testing.
 		}
 	})
 }
+
+// A copy in an envelope of another cut, of which some tasks are done, goes to quarantine for the
+// others when its run has ended, also where nothing is handled.
+func TestDiscardQuarantinesWhatIsLeftOfAnEndedRun(t *testing.T) {
+	testworld.In(t, testworld.Once, 1, 1, nil, func(t *testing.T, w *testworld.World) {
+		w.PutTasks(3, 0, 1, 2)
+		s := testworld.Ran(w, processor.New, "p", nil, processor.Options{Discard: true, UntilIdle: 5 * time.Second})
+		proof.Same(t, s.Handled, int64(3), "tasks discarded")
+		proof.Must(t, w.AllRuns().End(t.Context(), w.Run, false, "by hand"))
+		w.PutTasks(3, 1, 2, 3, 4)
+		s = testworld.Ran(w, processor.New, "q", nil, processor.Options{Discard: true, UntilIdle: 5 * time.Second})
+		if s.Handled != 0 || s.Duplicates != 2 || s.Quarantined != 2 || w.Left() != 0 {
+			t.Errorf("%d left, %+v", w.Left(), s)
+		}
+		w.ExpectBook(3, 2)
+	})
+}
