@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/internal/taskline"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/results"
@@ -22,7 +23,8 @@ var errTooManyResults = &pump.TaskError{
 type kept struct {
 	mu       sync.Mutex // guards what follows; a handler may go on after it returned
 	d        *message.Delivery
-	from, at int // in the order of starting; at is where the next result is expected
+	env      *codec.Envelope // d lets go of it when it is settled without the handler
+	from, at int             // in the order of starting; at is where the next result is expected
 	lines    [][]byte
 	over     bool
 }
@@ -43,7 +45,7 @@ func (k *kept) set(t *pump.Task, result []byte) {
 		}
 		i := k.d.At(at)
 		mine := &k.d.Tasks[i]
-		if mine == t || len(k.lines) == 1 || k.d.Env.Tasks[i].N == t.N { // t may be a middleware's copy
+		if mine == t || len(k.lines) == 1 || k.env.Tasks[i].N == t.N { // t may be a middleware's copy
 			line := make([]byte, 0, len(result)+len(mine.Key)+len(mine.ID)+lineRest)
 			k.lines[at-k.from] = taskline.AppendResult(line, mine, taskline.AsResult(result))
 			return

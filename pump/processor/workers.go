@@ -168,7 +168,7 @@ func (s *worker) runNext() (more bool) {
 	handled, span := s.trace(ctx, d, from, to)
 	var given *kept
 	if r.o.Results {
-		given = &kept{d: d, from: from, at: from, lines: make([][]byte, to-from)}
+		given = &kept{d: d, env: d.Env, from: from, at: from, lines: make([][]byte, to-from)}
 		handled = context.WithValue(handled, jsonline.ResultKey{}, given.set)
 	}
 	defer func() {

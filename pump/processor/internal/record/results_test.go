@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -445,6 +446,38 @@ func TestTheResultOfARedrivenTaskIsThereAfterTheIndex(t *testing.T) {
 			t.Error("nothing was in quarantine")
 		}
 		expectResults(w, run.ID, 200)
+		p.End()
+	})
+}
+
+// late takes half a minute for its first batch, whatever its context says, and gives the results
+// then, the last one first.
+type late struct{ came bool }
+
+func (*late) Handle(context.Context, *pump.Task) error { return testworld.ErrFlop }
+
+func (l *late) HandleBatch(ctx context.Context, tasks []*pump.Task) []error {
+	if !l.came {
+		l.came = true
+		time.Sleep(30 * time.Second)
+	}
+	for _, task := range slices.Backward(tasks) {
+		task.SetResult(ctx, []byte("late"))
+	}
+	return nil
+}
+
+// A handler that was given up may still say what its tasks have resulted in: it does not matter.
+func TestAHandlerThatWasGivenUpMayGiveResults(t *testing.T) {
+	testworld.In(t, testworld.Once, 1, 2, nil, func(t *testing.T, w *testworld.World) {
+		w.PutTasks(testworld.SomeSegment, 0, 1, 2)
+		p := testworld.Begun(w, processor.New, "p", &late{}, processor.Options{Results: true, Timeout: time.Second})
+		w.Within(5*time.Minute, "all is done", func() bool { return w.Left() == 0 })
+		time.Sleep(time.Minute)
+		if gaveUp, panics := w.Logged("given up has returned"), w.Logged("panicked"); gaveUp != 1 || panics != 0 {
+			t.Errorf("%d handlers were given up, %d panicked", gaveUp, panics)
+		}
+		expectResults(w, w.Run, 3)
 		p.End()
 	})
 }
