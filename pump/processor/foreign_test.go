@@ -1,6 +1,7 @@
 package processor
 
 import (
+	"context"
 	"encoding/base64"
 	"math/rand/v2"
 	"testing"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/internal/proof"
+	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
 )
@@ -59,5 +61,27 @@ func TestTheNameOfAMessageThatOthersGotBeforeOutlivesItsDelete(t *testing.T) {
 		w.Within(time.Minute, "nothing is left", func() bool { return w.Left() == 0 })
 		p.End()
 		h.Expect(t, 2, 2)
+	})
+}
+
+// P1.4: what a handler does with its task does not change the name that the task is known by.
+func TestAHandlerThatClearsATaskWithANameDoesNotLoseIt(t *testing.T) {
+	testworld.In(t, testworld.Once, 1, 2, nil, func(t *testing.T, w *testworld.World) {
+		account, queue := w.Home(testworld.Greeted)
+		h := &testworld.Seen{Work: func(_ context.Context, task *pump.Task) error {
+			first := task.Attempt == 1
+			*task = pump.Task{}
+			if first {
+				return testworld.ErrFlop
+			}
+			return nil
+		}}
+		must(t, w.AllRuns().End(t.Context(), w.Run, false, "by hand"))
+		w.PutText(account, queue, testworld.Greeting)
+		w.PutText(account, queue, w.Text(testworld.Greeted, func(h *codec.Header) { h.Generation = 1 }, 0)) // redriven
+		p := testworld.Begun(w, New, "p", h, Options{})
+		w.Within(5*time.Minute, "both are done", func() bool { return w.Left() == 0 })
+		p.End()
+		h.Expect(t, 2, 4)
 	})
 }

@@ -225,8 +225,17 @@ func (d *Delivery) Unpacked(tasks []codec.Task) []pump.Task {
 // Restore sets the fields that name a task in the ledger as they were sent: a handler may have
 // changed them.
 func (d *Delivery) Restore(i int) {
-	if t := &d.Tasks[i]; d.Env != nil {
-		t.Run, t.Segment, t.N = d.Header.Run, d.Header.Segment, d.Env.Tasks[i].N
+	t, h := &d.Tasks[i], &d.Header
+	t.Foreign = d.Foreign
+	if d.Env == nil {
+		return
+	}
+	t.Run, t.Segment, t.N = h.Run, h.Segment, d.Env.Tasks[i].N
+	switch {
+	case h.Run == (pump.RunID{}):
+		t.Foreign = string(d.Env.Tasks[i].ID)
+	case d.Runless:
+		t.Foreign = coordination.TaskRef{Run: h.Run, Segment: h.Segment, N: t.N}.String()
 	}
 }
 
