@@ -141,7 +141,7 @@ func (s *worker) runNext() (more bool) {
 		s.pool.putOff(d, d.At(from), turn.Off)
 		return more
 	}
-	if r.rate.holds() {
+	if turn.Paced || r.rate.holds() { // the limit may have gone in between
 		if !s.pool.awaitRate(d, from, to) {
 			s.took, s.ended = 0, time.Now()
 			return more

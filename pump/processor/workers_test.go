@@ -10,6 +10,7 @@ import (
 
 	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/processor/internal/leases"
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
@@ -72,5 +73,27 @@ func TestHandlersThatHangAreCountedAndSaid(t *testing.T) {
 			t.Errorf("it took %v to end", took)
 		}
 		close(release)
+	})
+}
+
+// An operator lifts the limit of the rate in the very moment in which a slot has taken a task that
+// was to wait for its turn.
+func TestTasksAreStartedWhenTheLimitOfTheRateGoes(t *testing.T) {
+	testworld.In(t, testworld.Plain, 1, 1, nil, func(t *testing.T, w *testworld.World) {
+		w.Put("accounta", "work-00", 1, 5)
+		h := &testworld.Seen{}
+		r := testworld.Made(w, New, "p", h, Options{MaxRate: 100}).newProcessing(t.Context())
+		r.rate.budget = func() *queues.Budget {
+			v := *r.Queues.Values()
+			v.MaxRate = 0
+			r.Queues.SetValues(v)
+			return r.Queues.Tasks.Load()
+		}
+		ready(t, r)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		must(t, r.poller.Run(ctx))
+		r.stop()
+		h.Expect(t, 5, 5)
 	})
 }

@@ -351,6 +351,7 @@ type Turn struct {
 	At       time.Time
 	Key      *Key          // what counts the task until its handler has returned; nil: nothing does
 	Off      time.Duration // if set, the task is not started but put back for so long
+	Paced    bool          // nothing else is started before StartNext
 }
 
 // Next is called by a slot that is free now, with how long it was at work since the last call, 0 if
@@ -384,6 +385,7 @@ func (b *Backlog) Next(took time.Duration, now time.Time, of *Key) (t Turn) {
 	b.Busy++
 	if t.Off == 0 {
 		b.pacing = b.brake > 0 || b.paced()
+		t.Paced = b.pacing
 		b.started += t.To - t.From
 	}
 	b.wakePollerAt(now)
