@@ -277,3 +277,23 @@ func TestNoRunEndsForBeingQuietWhileItIsPaused(t *testing.T) {
 		}
 	})
 }
+
+// A suspect whose attempt is just being written down when the pause is seen is not started either.
+func TestASuspectIsNotTriedInAPausedWorkload(t *testing.T) {
+	testworld.In(t, testworld.Once, 1, 2, nil, func(t *testing.T, w *testworld.World) {
+		w.PutSuspects(testworld.SomeSegment, 1, 1)
+		mark := w.Fault(azsim.Rule{Fault: azsim.DelayBefore, Delay: 8 * time.Second, First: 1}, "UpdateMessage")
+		h := &begun{}
+		p := testworld.Begun(w, processor.New, "p", h, processor.Options{})
+		w.Within(time.Minute, "the attempt is being written down", func() bool { return mark.Hits() > 0 })
+		pause(w)
+		w.Within(6*time.Second, "the pause is seen", func() bool { return p.Of.State().PausedSince != nil })
+		time.Sleep(3 * time.Minute)
+		h.Expect(t, 0, 0)
+		resume(w)
+		w.Within(time.Minute, "it is done", func() bool { return w.Left() == 0 })
+		h.Expect(t, 1, 1)
+		proof.Same(t, h.Order[0].Attempt, 2, "the attempt")
+		p.End()
+	})
+}

@@ -247,7 +247,8 @@ func (r *run) open(ctx context.Context, d *message.Delivery) {
 	if d.Ended {
 		d.Reject()
 	}
-	if d.Ended || r.aside.putOffTasks(d) {
+	// The keeper does not show a suspect to a pause that comes while its attempt is written down.
+	if d.Ended || r.aside.isPaused() || r.aside.putOffTasks(d) {
 		r.backlog.SetAside(d)
 		d.Settle()
 		return
