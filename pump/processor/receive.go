@@ -254,7 +254,7 @@ func (r *run) open(ctx context.Context, d *message.Delivery) {
 		return
 	}
 	if r.Reducer != nil {
-		d.Contributions = make([]any, d.Count)
+		d.Contributions = make([]*any, d.Count)
 	}
 	if r.o.Results {
 		d.Results = make([][]byte, d.Count)

@@ -57,13 +57,14 @@ func (r *run) call(ctx context.Context, d *message.Delivery, from, to int) []err
 }
 
 // callOne calls a handler that takes one task.
-func (r *run) callOne(
-	ctx context.Context, d *message.Delivery, i int, t *pump.Task,
-) (err error) {
+func (r *run) callOne(ctx context.Context, d *message.Delivery, i int, t *pump.Task) error {
 	if r.Reducer == nil {
 		return r.handler.Handle(ctx, t)
 	}
-	d.Contributions[i], err = r.Reducer.Contribute(ctx, t)
+	value, err := r.Reducer.Contribute(ctx, t)
+	if err == nil {
+		d.Contributions[i] = &value
+	}
 	return err
 }
 

@@ -72,8 +72,9 @@ type Delivery struct {
 	Split *ledger.Begun
 	// Named are those of Begun that are done under their names; see record/redriven.go.
 	Named codec.NSet
-	// Contributions to the segment's state, by task; with a reducer only.
-	Contributions []any
+	// Contributions to the segment's state, by task; with a reducer only. nil: it has made none, as
+	// where a middleware called the task done by itself.
+	Contributions []*any
 	// Results are the lines of the tasks' results, by task; with Options.Results only. Kept is how
 	// many bytes that is.
 	Results [][]byte
@@ -382,8 +383,8 @@ func (d *Delivery) Reject() {
 func (d *Delivery) Contributed() (list []ledger.Contribution) {
 	verdicts, _ := d.Outcomes.All()
 	for i := range d.Contributions {
-		if verdicts[i] == Finished {
-			list = append(list, ledger.Contribution{N: d.Tasks[i].N, Value: d.Contributions[i]})
+		if made := d.Contributions[i]; verdicts[i] == Finished && made != nil {
+			list = append(list, ledger.Contribution{N: d.Tasks[i].N, Value: *made})
 		}
 	}
 	return list

@@ -433,11 +433,11 @@ func (c *Recorder) enterForeign(d *message.Delivery, s *message.Plan) {
 // foreignEntry records one task without a run.
 func (c *Recorder) foreignEntry(d *message.Delivery, i int) *ledger.Entry {
 	e := &ledger.Entry{Segment: d.Header.Segment, Epoch: d.Epoch, Foreign: d.Tasks[i].Foreign}
-	if d.Contributions == nil {
+	if d.Contributions == nil || d.Contributions[i] == nil {
 		return e
 	}
 	if verdicts, _ := d.Outcomes.All(); verdicts[i] == message.Finished {
-		e.Contributions = []ledger.Contribution{{Value: d.Contributions[i]}}
+		e.Contributions = []ledger.Contribution{{Value: *d.Contributions[i]}}
 	}
 	return e
 }

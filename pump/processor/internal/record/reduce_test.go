@@ -83,3 +83,33 @@ func asked(w *testworld.World) (r sampling.Requests) {
 	}
 	return r
 }
+
+// What a middleware calls done without the reducer, or although the reducer failed, is done and
+// adds nothing to the state.
+func TestWhatAMiddlewareCallsDoneByItselfIsNotFolded(t *testing.T) {
+	for _, spec := range []workload.Spec{testworld.Once, testworld.Plain} {
+		testworld.In(t, spec, 1, 2, nil, func(t *testing.T, w *testworld.World) {
+			r := taskCounter(func(t *pump.Task) bool { return t.N == 1 })
+			r.Fold = func(state *uint64, _ uint64) { *state++ }
+			account, queue := w.Home(testworld.Greeted)
+			w.PutText(account, queue, testworld.Greeting)
+			w.PutTasks(testworld.Greeted, 0, 1, 2)
+			s := testworld.Ran(w, processor.New, "p", r.Handler(), processor.Options{
+				UntilIdle: 5 * time.Second,
+				Use: []processor.Middleware{func(ctx context.Context, tasks []*pump.Task, next processor.Next) (errs []error) {
+					own := tasks[0].Foreign == ""
+					if !own || tasks[0].N > 0 {
+						errs = next(ctx, tasks)
+					}
+					if own && tasks[0].N < 2 {
+						return nil
+					}
+					return errs
+				}},
+			})
+			if n := counted(w, r); n != 2 || s.Handled != 4 || w.Left() != 0 {
+				t.Errorf("%d counted, %d left, %+v", n, w.Left(), s)
+			}
+		})
+	}
+}
