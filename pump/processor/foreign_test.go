@@ -70,6 +70,7 @@ func TestAHandlerThatClearsATaskWithANameDoesNotLoseIt(t *testing.T) {
 		account, queue := w.Home(testworld.Greeted)
 		h := &testworld.Seen{Work: func(_ context.Context, task *pump.Task) error {
 			first := task.Attempt == 1
+			clear(task.Body)
 			*task = pump.Task{}
 			if first {
 				return testworld.ErrFlop
@@ -83,5 +84,10 @@ func TestAHandlerThatClearsATaskWithANameDoesNotLoseIt(t *testing.T) {
 		w.Within(5*time.Minute, "both are done", func() bool { return w.Left() == 0 })
 		p.End()
 		h.Expect(t, 2, 4)
+		bodies := map[string]int{}
+		for _, task := range h.Order {
+			bodies[string(task.Body)]++
+		}
+		proof.Same(t, len(bodies), 2, "bodies", bodies)
 	})
 }

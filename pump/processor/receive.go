@@ -1,6 +1,7 @@
 package processor
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -267,8 +268,12 @@ func (r *run) open(ctx context.Context, d *message.Delivery) {
 
 func (r *run) unpack(d *message.Delivery) *message.Disposition {
 	if d.Foreign != "" {
+		body := d.Content()
+		if d.Read == nil { // it is put back as it came, and a handler may change what it gets in place
+			body = bytes.Clone(body)
+		}
 		d.Tasks = []pump.Task{{
-			Segment: d.Header.Segment, Key: d.Key, Body: d.Content(), Epoch: d.Epoch,
+			Segment: d.Header.Segment, Key: bytes.Clone(d.Key), Body: body, Epoch: d.Epoch,
 			Attempt: int(d.Header.Attempt) + 1, Foreign: d.Foreign,
 		}}
 		if w := r.cutArray(d); w != nil {

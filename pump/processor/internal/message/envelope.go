@@ -12,15 +12,22 @@ import (
 // Pack makes an envelope with the header h of some of a message's tasks. It is not ok if they do
 // not fit.
 func (d *Delivery) Pack(h codec.Header, tasks []int, limit int) (text []byte, ok bool) {
-	b := codec.NewBuilder(limit)
+	b, env := codec.NewBuilder(limit), d.Env
+	if env != nil && d.Worked.Load() { // handlers may have changed the bytes of theirs in place
+		var err error
+		if env, err = codec.Open(d.Text, codec.Limits{}); err != nil {
+			return nil, false
+		}
+		defer env.Release()
+	}
 	if h.NotNow != (codec.NotNow{}) {
 		h.Version = codec.Version
 	}
 	b.Reset(h)
 	for _, i := range tasks {
 		var ct codec.Task
-		if d.Env != nil { // a handler may have put other values into its task
-			ct = d.Env.Tasks[i]
+		if env != nil { // a handler may have put other values into its task
+			ct = env.Tasks[i]
 		} else { // it keeps its name in every queue (P1.4)
 			ct = codec.Task{ID: []byte(d.Foreign), Body: d.Content()}
 			ct.Key = shardmap.StoredKey(d.Key, ct.Body, d.Segments)
