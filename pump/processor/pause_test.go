@@ -297,3 +297,22 @@ func TestASuspectIsNotTriedInAPausedWorkload(t *testing.T) {
 		p.End()
 	})
 }
+
+// A pause soon after a resume does not take the beats of the former pause for a standstill.
+func TestAPauseAfterAResumeWaitsForWhatWasBegunInBetween(t *testing.T) {
+	testworld.In(t, testworld.Once, 1, 2, nil, func(t *testing.T, w *testworld.World) {
+		h := &begun{Seen: testworld.Seen{Work: func(ctx context.Context, _ *pump.Task) error { return testworld.Pause(ctx, time.Minute) }}}
+		p := testworld.Begun(w, processor.New, "p", h, processor.Options{})
+		w.Settled(1)
+		for n := range 2 {
+			w.PutTasks(testworld.SomeSegment, uint64(n))
+			w.Within(time.Minute, "it is at work", func() bool { return h.Deliveries() > n })
+			c, err := workloads.Pause(t.Context(), w.Operator(), "me", workloads.PauseOptions{Wait: true})
+			if at := time.Since(h.at[n]); err != nil || len(c.Working) > 0 || at < time.Minute {
+				t.Errorf("a task of a minute has been at work for %v: %+v, %v", at, c, err)
+			}
+			resume(w)
+		}
+		p.End()
+	})
+}

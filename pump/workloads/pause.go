@@ -31,6 +31,8 @@ type PauseChange struct {
 	Processors int      `json:"processors"`
 	Nudged     int      `json:"nudged"`
 	Working    []string `json:"working"`
+
+	marked time.Time // by the server's clock, like beats: older ones may be of a former pause
 }
 
 // PauseOptions say what a pause waits for.
@@ -142,8 +144,11 @@ func (c *PauseChange) stands(p workload.Pause) {
 func (c *PauseChange) of(v *cluster.View) {
 	all := processorsOf(v)
 	c.Processors, c.Working = len(all), []string{}
+	if c.marked.IsZero() {
+		c.marked = v.Workload.Changed
+	}
 	for _, m := range all {
-		if c.Paused && !m.Paused {
+		if c.Paused && (!m.Paused || !m.Beat.After(c.marked)) {
 			c.Working = append(c.Working, m.Instance)
 		}
 	}
