@@ -52,7 +52,8 @@ const pauseLook = time.Second
 // pause stays, with its Since and By.
 func Pause(ctx context.Context, cfg pump.Config, by string, o PauseOptions) (PauseChange, error) {
 	c, s, err := setPause(ctx, cfg, workload.Pause{Since: time.Now(), By: by}, by)
-	for n := uint64(0); err == nil && o.Wait && len(c.Working) > 0; n++ {
+	// Nothing is known if who processes the workload could not be read.
+	for n := uint64(0); err == nil && o.Wait && (len(c.Working) > 0 || c.marked.IsZero()); n++ {
 		if o.Seen != nil {
 			o.Seen(c)
 		}
