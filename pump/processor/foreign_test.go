@@ -91,3 +91,25 @@ func TestAHandlerThatClearsATaskWithANameDoesNotLoseIt(t *testing.T) {
 		proof.Same(t, len(bodies), 2, "bodies", bodies)
 	})
 }
+
+// The same of a handler that is given up.
+func TestAHandlerThatClearsItsTaskAndHangsDoesNotLoseIt(t *testing.T) {
+	testworld.In(t, testworld.Once, 1, 2, nil, func(t *testing.T, w *testworld.World) {
+		account, queue := w.Home(testworld.Greeted)
+		h := &testworld.Seen{Work: func(_ context.Context, task *pump.Task) error {
+			first := task.Attempt == 1
+			*task = pump.Task{}
+			if first {
+				time.Sleep(time.Minute)
+			}
+			return nil
+		}}
+		w.PutText(account, queue, testworld.Greeting)
+		w.PutTasks(testworld.Greeted, 7)
+		p := testworld.Begun(w, New, "p", h, Options{Timeout: time.Second})
+		w.Within(5*time.Minute, "both are done", func() bool { return w.Left() == 0 })
+		time.Sleep(time.Minute)
+		p.End()
+		h.Expect(t, 2, 4)
+	})
+}

@@ -223,20 +223,26 @@ func (d *Delivery) Unpacked(tasks []codec.Task) []pump.Task {
 	return list
 }
 
-// Restore sets the fields that name a task in the ledger as they were sent: a handler may have
-// changed them.
-func (d *Delivery) Restore(i int) {
-	t, h := &d.Tasks[i], &d.Header
-	t.Foreign = d.Foreign
-	if d.Env == nil {
-		return
-	}
-	t.Run, t.Segment, t.N = h.Run, h.Segment, d.Env.Tasks[i].N
-	switch {
-	case h.Run == (pump.RunID{}):
-		t.Foreign = string(d.Env.Tasks[i].ID)
+// N is the number of a task of a run in the ledger. It is read from the message, as Name is: a
+// handler may have changed its task, and one that hangs may do so yet.
+func (d *Delivery) N(i int) uint64 { return d.Env.Tasks[i].N }
+
+// Name is the name of a task without a run in the ledger; empty for others.
+func (d *Delivery) Name(i int) string {
+	switch h := &d.Header; {
+	case d.Env != nil && h.Run == (pump.RunID{}):
+		return string(d.Env.Tasks[i].ID)
 	case d.Runless:
-		t.Foreign = coordination.TaskRef{Run: h.Run, Segment: h.Segment, N: t.N}.String()
+		return coordination.TaskRef{Run: h.Run, Segment: h.Segment, N: d.N(i)}.String()
+	}
+	return d.Foreign
+}
+
+// Restore sets the fields that name a task as they were sent.
+func (d *Delivery) Restore(i int) {
+	t := &d.Tasks[i]
+	if t.Foreign = d.Name(i); d.Env != nil {
+		t.Run, t.Segment, t.N = d.Header.Run, d.Header.Segment, d.N(i)
 	}
 }
 
@@ -384,7 +390,7 @@ func (d *Delivery) Contributed() (list []ledger.Contribution) {
 	verdicts, _ := d.Outcomes.All()
 	for i := range d.Contributions {
 		if made := d.Contributions[i]; verdicts[i] == Finished && made != nil {
-			list = append(list, ledger.Contribution{N: d.Tasks[i].N, Value: *made})
+			list = append(list, ledger.Contribution{N: d.N(i), Value: *made})
 		}
 	}
 	return list

@@ -382,12 +382,12 @@ func (c *Recorder) enterTasks(d *message.Delivery, s *message.Plan, poison []mes
 	var done, poisoned, rest []uint64
 	verdicts, _ := d.Outcomes.All()
 	for _, p := range poison {
-		poisoned = append(poisoned, d.Tasks[p.Task].N)
+		poisoned = append(poisoned, d.N(p.Task))
 	}
 	slices.Sort(poisoned)
 	for k := range d.Starts() {
 		i := d.At(k)
-		n := d.Tasks[i].N
+		n := d.N(i)
 		switch v := verdicts[i]; {
 		case v == message.Finished || v == message.Skipped:
 			done = append(done, n)
@@ -432,7 +432,7 @@ func (c *Recorder) enterForeign(d *message.Delivery, s *message.Plan) {
 
 // foreignEntry records one task without a run.
 func (c *Recorder) foreignEntry(d *message.Delivery, i int) *ledger.Entry {
-	e := &ledger.Entry{Segment: d.Header.Segment, Epoch: d.Epoch, Foreign: d.Tasks[i].Foreign}
+	e := &ledger.Entry{Segment: d.Header.Segment, Epoch: d.Epoch, Foreign: d.Name(i)}
 	if d.Contributions == nil || d.Contributions[i] == nil {
 		return e
 	}

@@ -360,7 +360,7 @@ func (c *Recorder) End(d *message.Delivery, ns codec.NSet) {
 // EndForeign is end for tasks without a run.
 func (c *Recorder) EndForeign(d *message.Delivery, tasks []int) {
 	for _, i := range tasks {
-		c.Ledger.EndForeign(d.Header.Segment, d.Epoch, d.Tasks[i].Foreign)
+		c.Ledger.EndForeign(d.Header.Segment, d.Epoch, d.Name(i))
 	}
 }
 
