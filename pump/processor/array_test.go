@@ -115,3 +115,30 @@ func TestAnArrayIsCutWhateverBecameOfItBefore(t *testing.T) {
 		seen.Expect(t, 4, 4)
 	})
 }
+
+// Elements whose homes are well are not put, and done, again and again while another account is
+// dark.
+func TestElementsAreNotRepeatedWhileAnAccountIsDark(t *testing.T) {
+	spec := workload.Spec{ForeignKey: "city"}
+	testworld.In(t, spec, 2, 2, nil, func(t *testing.T, w *testworld.World) {
+		seen := &testworld.Seen{}
+		p := splitter(w, "p", seen, Options{})
+		w.Settled(1)
+		dark := w.Sim.Inject(azsim.Rule{Account: "accounta", Service: "queue", Fault: azsim.HangBefore})
+		var all []string
+		for i := range 40 {
+			all = append(all, fmt.Sprintf(`{"city":"city %d"}`, i))
+		}
+		w.PutText("accountb", "work-00", []byte("["+strings.Join(all, ",")+"]"))
+		time.Sleep(time.Hour)
+		if seen.Tasks() == 0 { // or the test shows nothing: a piece for the dark account comes first
+			t.Error("no element was put before one whose home is dark")
+		}
+		dark.Remove()
+		w.Within(10*time.Minute, "nothing is left", func() bool { return w.Left() == 0 })
+		p.End()
+		if n := seen.Deliveries(); seen.Tasks() != 40 || n > 2*40 {
+			t.Errorf("%d of 40 elements, %d deliveries", seen.Tasks(), n)
+		}
+	})
+}

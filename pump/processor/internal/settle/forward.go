@@ -39,6 +39,7 @@ func (r *Settlers) bringHome(d *message.Delivery, c *message.Copy) error {
 	if err := c.Queue.PutBy(r.Wire, s.View.Read, c.Text, 0, about); err != nil {
 		return err
 	}
+	r.refuse.Delete(c.Queue)
 	r.Counts.Forwarded.Add(1)
 	if d.Foreign != "" {
 		r.Counts.Foreign.Add(1)

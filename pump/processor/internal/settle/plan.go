@@ -210,6 +210,9 @@ func (r *Settlers) planWhole(d *message.Delivery) *message.Plan {
 	case w.Forward != nil:
 		return &message.Plan{Final: message.StepDelete, Copies: r.forward(d, w.Forward)}
 	case w.Pieces != nil:
+		slices.SortStableFunc(w.Pieces, func(a, b message.Copy) int {
+			return cmp.Compare(r.turn(&a), r.turn(&b))
+		})
 		return r.Trials.PlanSplit(d)
 	case w.PassOn:
 		return &message.Plan{Final: message.StepRelease, Delay: w.Delay}
@@ -218,6 +221,15 @@ func (r *Settlers) planWhole(d *message.Delivery) *message.Plan {
 	default:
 		return &message.Plan{Final: message.StepDelete, Copies: r.quarantineWhole(d, w.Reason, w.Detail)}
 	}
+}
+
+// turn is which pieces of a message are put first: those that may fail, because what was put before
+// one that fails is put again with each try.
+func (r *Settlers) turn(piece *message.Copy) int {
+	if _, refuses := r.refuse.Load(piece.Queue); refuses {
+		return 0
+	}
+	return 1
 }
 
 // putBack makes the message visible again as it is.

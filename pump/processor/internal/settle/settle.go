@@ -237,6 +237,7 @@ func (r *Settlers) settleLater(d *message.Delivery, err error) {
 		r.AlarmOnce("forward",
 			"messages cannot be brought to the queues that are their homes; they stay for a while",
 			append(d.Attrs(), "home", s.Copies[0].Queue.String(), "error", err)...)
+		r.refuse.Store(s.Copies[0].Queue, true)
 		s.Copies, s.Final, s.Delay = nil, message.StepRelease, poisonDelay
 	}
 	wait := r.Jitter.Full(settleBase, settleLimit, "settle again", d.ID, s.Tries)

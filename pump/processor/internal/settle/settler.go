@@ -50,6 +50,7 @@ type Settlers struct {
 	Parts
 	hints   *ownerHints
 	cutOnce sync.Once // a delay was cut that was asked for
+	refuse  sync.Map  // queues that took no message that was to be brought home, until they take one
 
 	mu       sync.Mutex // guards what follows
 	of       map[*queues.Queue]*Settler
