@@ -2,6 +2,8 @@ package message
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"fmt"
 	"slices"
 	"time"
 
@@ -20,6 +22,9 @@ const (
 	// mostKeys bounds the keys that are counted. Without room first the turns of what was put back are
 	// forgotten, and then tasks of further keys are put back.
 	mostKeys = 1 << 17
+	// mostName is the longest name of a key. A longer key is counted by its beginning and a hash: so
+	// many whole lines would be gigabytes.
+	mostName = 256
 	// firstMean is for how many seconds handlers are taken to be at work before one has ended.
 	firstMean = 0.1
 	topKeys   = 5
@@ -252,6 +257,9 @@ func (l *keyLimits) key(name []byte, d *Delivery, now time.Duration) *Key {
 	if !met || hold.epoch < d.Epoch {
 		hold = keyHold{d.Epoch, now}
 		l.holds[d.Header.Segment] = hold
+	}
+	if len(name) > mostName {
+		name = fmt.Appendf(nil, "%s %x", name[:mostName/2], sha256.Sum256(name))
 	}
 	s := l.keys[string(name)]
 	switch {

@@ -2,6 +2,7 @@ package message
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -108,6 +109,29 @@ func TestKeysAreCountedWithinABound(t *testing.T) {
 		add(t, b, "another")
 		if turn := b.Next(0, time.Now(), nil); turn.Off > 0 || len(b.keys.keys) > 1 {
 			t.Errorf("%+v, %d keys", turn, len(b.keys.keys))
+		}
+	})
+}
+
+// Where tasks have no key of their own, their lines are their keys.
+func TestLongKeysAreCountedInLittleMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		line := strings.Repeat("line ", 8000)
+		b := opened(t, pump.PerKey{Rate: 1}, line+"a", line+"b", line+"a")
+		b.keys.holds[0] = keyHold{epoch: 1, since: -time.Hour}
+		time.Sleep(time.Second)
+		for _, want := range []string{line + "a", line + "b", line + "a"} {
+			if turn := b.Next(0, time.Now(), nil); keyOf(turn) != want || turn.Off > 0 {
+				t.Errorf("%.30q is started", keyOf(turn))
+			}
+			b.Busy = 4
+		}
+		bytes := 0
+		for name := range b.keys.keys {
+			bytes += len(name)
+		}
+		if len(b.keys.keys) != 2 || bytes > 1000 {
+			t.Errorf("%d keys take %d bytes", len(b.keys.keys), bytes)
 		}
 	})
 }
