@@ -49,15 +49,15 @@ const pauseLook = time.Second
 // within two beats in clusters of up to 32 members. If the workload is paused already, that
 // pause stays, with its Since and By.
 func Pause(ctx context.Context, cfg pump.Config, by string, o PauseOptions) (PauseChange, error) {
-	c, s, err := setPause(ctx, cfg, workload.Pause{Since: time.Now(), By: by}, by)
-	for n := uint64(0); err == nil && o.Wait && len(c.Working) > 0; n++ {
+	c, s, seen, err := setPause(ctx, cfg, workload.Pause{Since: time.Now(), By: by}, by)
+	for n := uint64(0); err == nil && o.Wait && (!seen || len(c.Working) > 0); n++ {
 		if o.Seen != nil {
 			o.Seen(c)
 		}
 		if !waits.Wait(ctx, waits.Jitter(s.Cfg.Instance).Around(pauseLook, "pause", c.Workload, n)) {
 			return c, context.Cause(ctx)
 		}
-		err = c.look(ctx, s)
+		err, seen = c.look(ctx, s), true
 		if err == nil && !c.Paused {
 			err = fmt.Errorf("workload %q: it was resumed meanwhile", c.Workload)
 		}
@@ -67,16 +67,16 @@ func Pause(ctx context.Context, cfg pump.Config, by string, o PauseOptions) (Pau
 
 // Resume lets processors go on with a workload that was paused.
 func Resume(ctx context.Context, cfg pump.Config) (PauseChange, error) {
-	c, _, err := setPause(ctx, cfg, workload.Pause{}, setup.Operator())
+	c, _, _, err := setPause(ctx, cfg, workload.Pause{}, setup.Operator())
 	return c, err
 }
 
+// setPause writes or removes the mark. Seen: the processors are known, and which of them work.
 func setPause(
 	ctx context.Context, cfg pump.Config, p workload.Pause, by string,
-) (PauseChange, *setup.Session, error) {
-	s, err := setup.Open(ctx, cfg)
-	if err != nil {
-		return PauseChange{}, nil, err
+) (c PauseChange, s *setup.Session, seen bool, err error) {
+	if s, err = setup.Open(ctx, cfg); err != nil {
+		return PauseChange{}, nil, false, err
 	}
 	var w *workload.Workload
 	var changed bool
@@ -89,15 +89,16 @@ func setPause(
 		return err
 	})
 	if err != nil {
-		return PauseChange{}, nil, err
+		return PauseChange{}, nil, false, err
 	}
-	c := PauseChange{Workload: w.Name, Changed: changed, Working: []string{}}
+	c = PauseChange{Workload: w.Name, Changed: changed, Working: []string{}}
 	c.stands(w.Paused)
-	if view := viewOf(ctx, s); view != nil {
+	view := viewOf(ctx, s)
+	if view != nil {
 		c.of(view)
 		c.Nudged = tell(ctx, s, view)
 	}
-	return c, s, nil
+	return c, s, view != nil, nil
 }
 
 // viewOf reads which processes take part in the workload. It is nil if that failed: the processes
@@ -143,7 +144,9 @@ func (c *PauseChange) of(v *cluster.View) {
 	all := processorsOf(v)
 	c.Processors, c.Working = len(all), []string{}
 	for _, m := range all {
-		if c.Paused && !m.Paused {
+		// A beat from before the mark is of an earlier pause: it may have begun since. Both are stamps of
+		// one partition.
+		if c.Paused && !(m.Paused && m.Beat.After(v.Workload.Changed)) {
 			c.Working = append(c.Working, m.Instance)
 		}
 	}
