@@ -16,11 +16,14 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
+// nothing is held of any run.
+func nothing(codec.RunID) bool { return false }
+
 // retireAll removes what is old, page by page, and gives what is said of rows that cannot be read.
 func retireAll(t *testing.T, runs *Runs) (removed int, said string) {
 	t.Helper()
 	for next := ""; ; {
-		n, from, damage, err := runs.Retire(t.Context(), time.Now(), time.Now(), next, true)
+		n, from, damage, err := runs.Retire(t.Context(), time.Now(), time.Now(), next, true, nothing)
 		must(t, err)
 		if damage != nil {
 			said += damage.Error()
@@ -111,7 +114,8 @@ func TestUnfinishedRunsOfSeveralPagesAreFound(t *testing.T) {
 }
 
 // The row of a run with a name goes with its tallies, and its election row says for an hour more that
-// the run was sent, whatever it said. Then both are gone, and the row by time.
+// the run was sent, whatever it said, and as long as something is held of the run. Then both are gone,
+// and the row by time.
 func TestANameIsKeptAnHourLongerThanItsRun(t *testing.T) {
 	testkit.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
 		runs := NewRuns(testkit.OverTheWire(t, sim, "a"), "city")
@@ -138,9 +142,10 @@ func TestANameIsKeptAnHourLongerThanItsRun(t *testing.T) {
 				must(t, errOf(runs.table.Write(t.Context(), storage.Write{Mode: storage.Insert, Entity: e})))
 			}
 		}
-		for after, want := range []int{7, 4, 4, 0} { // three runs with rows by time, an election
+		for after, want := range []int{7, 4, 4, 4, 0} { // three runs with rows by time, an election
 			if after > 0 {
-				_, _, damage, err := runs.Retire(t.Context(), time.Now(), time.Now().Add(-NameKept), "", true)
+				held := func(codec.RunID) bool { return after < 4 }
+				_, _, damage, err := runs.Retire(t.Context(), time.Now(), time.Now().Add(-NameKept), "", true, held)
 				must(t, err)
 				must(t, damage)
 			}
@@ -149,7 +154,7 @@ func TestANameIsKeptAnHourLongerThanItsRun(t *testing.T) {
 			if n := strings.Count(strings.Join(rows, " "), "idle"); want == 4 && n != 2 {
 				t.Errorf("%d names are taken: %q", n, rows)
 			}
-			time.Sleep([]time.Duration{time.Minute, 50 * time.Minute, 11 * time.Minute, 0}[after])
+			time.Sleep([]time.Duration{time.Minute, 50 * time.Minute, 11 * time.Minute, 0, 0}[after])
 		}
 	})
 }
