@@ -161,6 +161,17 @@ func (r *Runs) freeName(
 	if !n.modified.Before(free) {
 		return false, nil
 	}
+	// What leads to the results of this run would be taken for that of the next one of the name.
+	led, err := row.MustFind(ctx, r.table, storage.Query{
+		Partition: ResultsPartition(r.workload), From: n.run.String() + ".", To: n.run.String() + "~",
+		Select: []string{row.FormatProperty},
+	}, -1)
+	if err == nil {
+		err = row.RemoveFound(ctx, r.table, led)
+	}
+	if err != nil {
+		return false, err
+	}
 	election := storage.Entity{Partition: ElectionPartition(r.workload), Row: NamedKey(n.run)}
 	err = row.RemoveAll(ctx, r.table, []storage.Write{{Mode: storage.Remove, Entity: election}})
 	if err != nil {

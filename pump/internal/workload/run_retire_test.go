@@ -115,13 +115,13 @@ func TestUnfinishedRunsOfSeveralPagesAreFound(t *testing.T) {
 
 // The row of a run with a name goes with its tallies, and its election row says for an hour more that
 // the run was sent, whatever it said, and as long as something is held of the run. Then both are gone,
-// and the row by time.
+// the row by time, and what leads to its results: the next run of the name has the id.
 func TestANameIsKeptAnHourLongerThanItsRun(t *testing.T) {
 	testkit.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
 		runs := NewRuns(testkit.OverTheWire(t, sim, "a"), "city")
 		must(t, runs.table.Create(t.Context()))
 		left := func() (rows []string) {
-			for _, partition := range []string{runs.partition(), ElectionPartition("city")} {
+			for _, partition := range []string{runs.partition(), ElectionPartition("city"), ResultsPartition("city")} {
 				for e, err := range runs.table.Query(t.Context(), storage.Query{Partition: partition}) {
 					must(t, err)
 					if phase, _ := e.Properties["Phase"].(string); !strings.HasPrefix(e.Row, "live.") {
@@ -136,13 +136,15 @@ func TestANameIsKeptAnHourLongerThanItsRun(t *testing.T) {
 			must(t, runs.Create(t.Context(), Run{ID: id, Name: name, Mode: "named"}))
 			must(t, runs.Seal(t.Context(), id, []uint64{0}))
 			must(t, runs.Close(t.Context(), id))
+			index := storage.Entity{Partition: ResultsPartition("city"), Row: id.String() + ".index"}
+			must(t, errOf(runs.table.Write(t.Context(), storage.Write{Mode: storage.Insert, Entity: index})))
 			if name == "nightly" {
 				e := storage.Entity{Partition: ElectionPartition("city"), Row: NamedKey(id)}
 				e.Properties = map[string]any{"Phase": "running"}
 				must(t, errOf(runs.table.Write(t.Context(), storage.Write{Mode: storage.Insert, Entity: e})))
 			}
 		}
-		for after, want := range []int{7, 4, 4, 4, 0} { // three runs with rows by time, an election
+		for after, want := range []int{10, 7, 7, 7, 1} { // three runs with rows by time and indexes, an election
 			if after > 0 {
 				held := func(codec.RunID) bool { return after < 4 }
 				_, _, damage, err := runs.Retire(t.Context(), time.Now(), time.Now().Add(-NameKept), "", true, held)
@@ -151,7 +153,7 @@ func TestANameIsKeptAnHourLongerThanItsRun(t *testing.T) {
 			}
 			rows := left()
 			proof.Same(t, len(rows), want, "after", after, "times … rows are left", rows)
-			if n := strings.Count(strings.Join(rows, " "), "idle"); want == 4 && n != 2 {
+			if n := strings.Count(strings.Join(rows, " "), "idle"); want == 7 && n != 2 {
 				t.Errorf("%d names are taken: %q", n, rows)
 			}
 			time.Sleep([]time.Duration{time.Minute, 50 * time.Minute, 11 * time.Minute, 0, 0}[after])
