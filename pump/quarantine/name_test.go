@@ -2,6 +2,7 @@ package quarantine_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/processor"
+	"github.com/queuepump/queuepump/pump/quarantine"
 )
 
 // A run of a name has the id of the former one, and its tasks have the same numbers. In these tests all
@@ -60,6 +62,27 @@ func sentAgain(t *testing.T, retention time.Duration, meanwhile func(w *testworl
 		closed(again.Run)
 		p.End()
 		h.Expect(t, tasks, 2*tasks)
+	})
+}
+
+// What is left of the former run in quarantine is not taken for a task of the later one: it stays, or is
+// dropped alone.
+func TestWhatIsLeftOfAFormerRunOfANameSpoilsNoLaterOne(t *testing.T) {
+	sentAgain(t, 10*time.Minute, func(w *testworld.World) {
+		for _, outcome := range []string{quarantine.Kept, quarantine.Dropped} {
+			q, left := quarantineOf(w), w.Count("accounta", workload.PoisonQueue("work"))
+			move := q.Redrive
+			if outcome == quarantine.Dropped {
+				move = q.Drop
+			}
+			proof.Must(w.T, move(w.T.Context(), quarantine.Filter{}, quarantine.Options{}, func(o quarantine.Outcome) bool {
+				if left--; o.Outcome != outcome || !strings.Contains(o.Problem, "a former run of this name") {
+					w.T.Errorf("%s: %q, want %s", o.Outcome, o.Problem, outcome)
+				}
+				return true
+			}))
+			proof.Same(w.T, left, 0, "messages were not visited")
+		}
 	})
 }
 
