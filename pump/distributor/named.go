@@ -176,7 +176,7 @@ func (d *Distributor) leftOf(
 	switch {
 	case errors.Is(err, pump.ErrNoRun) && finished:
 		return l, &refusal{fmt.Errorf("%w: run %s of the name %q was sent, and its row is gone; if that "+
-			"was a retention ago, the name is free in an hour at the latest, else use another one",
+			"was a retention ago, the name is free in an hour or little more, else use another one",
 			pump.ErrRunState, r.id, d.opts.Name)}
 	case errors.Is(err, pump.ErrNoRun):
 		return l, nil

@@ -297,27 +297,3 @@ func TestASuspectIsNotTriedInAPausedWorkload(t *testing.T) {
 		p.End()
 	})
 }
-
-// A pause soon after a resume does not take the beats of the former pause for a standstill.
-func TestAPauseAfterAResumeWaitsForWhatWasBegunInBetween(t *testing.T) {
-	const long = 2 * time.Minute
-	testworld.In(t, testworld.Once, 1, 2, nil, func(t *testing.T, w *testworld.World) {
-		h := &begun{Seen: testworld.Seen{Work: func(ctx context.Context, _ *pump.Task) error { return testworld.Pause(ctx, long) }}}
-		p := testworld.Begun(w, processor.New, "p", h, processor.Options{})
-		w.Settled(1)
-		for n := range 3 {
-			w.PutTasks(testworld.SomeSegment, uint64(n))
-			w.Within(time.Minute, "it is at work", func() bool { return h.Deliveries() > n })
-			if n == 2 { // who is at work cannot be read for a while
-				dark := w.Fault(azsim.Rule{Fault: azsim.Answer, Instance: "operator", Skip: 1}, "QueryEntities")
-				time.AfterFunc(70*time.Second, dark.Remove)
-			}
-			c, err := workloads.Pause(t.Context(), w.Operator(), "me", workloads.PauseOptions{Wait: true})
-			if at := time.Since(h.at[n]); err != nil || len(c.Working) > 0 || at < long {
-				t.Errorf("a task of %v has been at work for %v: %+v, %v", long, at, c, err)
-			}
-			resume(w)
-		}
-		p.End()
-	})
-}

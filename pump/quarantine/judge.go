@@ -175,6 +175,9 @@ func (q *Quarantine) problem(ctx context.Context, m *Message, err error) string 
 		switch s := q.runState(ctx, run); {
 		case s.err != nil:
 			return "its run's row cannot be read: " + s.err.Error()
+		case s.former(m):
+			return "it is of a former run of this name, and a later run has the id: it would be taken " +
+				"for a task of that one; drop it, and send what it has under another name"
 		case s.closed:
 			return "its run is closed: it was done, and would be deleted unread"
 		}
@@ -195,8 +198,13 @@ type runSeen struct {
 	// changed, for the message about it.
 	forgot  bool
 	changed time.Time
+	born    time.Time // of a run with a name in delivery mode once: when its row was made
 	err     error
 }
+
+// former reports whether a message came into quarantine before its run was made: it is of a former
+// run of the name. [workload.NameKept] was between the two, and no two clocks differ by half of it.
+func (s *runSeen) former(m *Message) bool { return m.Put.Add(workload.NameKept / 2).Before(s.born) }
 
 // keeps is what the ledger keeps of the run.
 func (s *runSeen) keeps() workload.Keeping {
@@ -218,11 +226,15 @@ func (q *Quarantine) runState(ctx context.Context, id pump.RunID) runSeen {
 		return s
 	}
 	var run workload.Run
+	var born time.Time
 	err := waits.Within(ctx, func(ctx context.Context) (err error) {
 		run, err = q.runs.Get(ctx, id)
+		if err == nil && run.Name != "" && pump.Delivery(q.mapNow().Delivery) == pump.Once {
+			born, err = q.runs.Born(ctx, run)
+		}
 		return err
 	})
-	if s = (runSeen{err: err}); errors.Is(err, pump.ErrNoRun) {
+	if s = (runSeen{err: err, born: born}); errors.Is(err, pump.ErrNoRun) {
 		s.err, s.forgot = nil, true
 	} else if err == nil {
 		s.forgot, s.changed = run.Over, run.Changed

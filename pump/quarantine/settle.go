@@ -352,7 +352,7 @@ func (q *Quarantine) replacement(
 	switch s := q.runState(ctx, m.header.Run); {
 	case s.err != nil:
 		return nil, false, s.err
-	case !s.told:
+	case !s.told, s.former(m):
 		return nil, false, nil
 	}
 	text, err = row.NewTombstone(p.header, q.by(), time.Now())

@@ -6,9 +6,12 @@ import (
 	"testing"
 
 	"github.com/queuepump/queuepump/internal/proof"
+	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/runs"
+	"github.com/queuepump/queuepump/pump/storage"
 )
 
 func TestAnOperatorListsShowsAndEndsRunsByTheBeginningOfTheirIDs(t *testing.T) {
@@ -38,6 +41,17 @@ func TestAnOperatorListsShowsAndEndsRunsByTheBeginningOfTheirIDs(t *testing.T) {
 		i, err := runs.End(t.Context(), cfg, " EE00", true, "ended by me")
 		if err != nil || i.State != "ended" || !i.Drop || i.ID != many.String() || i.Note != "ended by me" {
 			t.Errorf("%+v, %v", i, err)
+		}
+	})
+}
+
+// A table that does not answer does not make a name wrong: that would be a mistake of use.
+func TestANameThatCannotBeLookedUpIsNotCalledWrong(t *testing.T) {
+	testworld.In(t, testworld.Once, 1, 2, nil, func(t *testing.T, w *testworld.World) {
+		w.Fault(azsim.Rule{Instance: "operator", Partition: workload.RunsPartition("work"), Fault: azsim.FailBefore})
+		_, err := runs.Find(t.Context(), w.Config("operator", 2), "nightly")
+		if _, wrong := errors.AsType[*pump.ConfigError](err); wrong || !storage.Ambiguous(err) {
+			t.Errorf("%v", err)
 		}
 	})
 }

@@ -32,7 +32,7 @@ type PauseChange struct {
 	Nudged     int      `json:"nudged"`
 	Working    []string `json:"working"`
 
-	marked time.Time // by the server's clock, like beats: older ones may be of a former pause
+	marked time.Time // by the server's clock, like beats; zero: no processor could be read yet
 }
 
 // PauseOptions say what a pause waits for.
@@ -52,7 +52,6 @@ const pauseLook = time.Second
 // pause stays, with its Since and By.
 func Pause(ctx context.Context, cfg pump.Config, by string, o PauseOptions) (PauseChange, error) {
 	c, s, err := setPause(ctx, cfg, workload.Pause{Since: time.Now(), By: by}, by)
-	// Nothing is known if who processes the workload could not be read.
 	for n := uint64(0); err == nil && o.Wait && (len(c.Working) > 0 || c.marked.IsZero()); n++ {
 		if o.Seen != nil {
 			o.Seen(c)
@@ -149,6 +148,7 @@ func (c *PauseChange) of(v *cluster.View) {
 		c.marked = v.Workload.Changed
 	}
 	for _, m := range all {
+		// An older beat is of an earlier pause: what it says may have begun since.
 		if c.Paused && (!m.Paused || !m.Beat.After(c.marked)) {
 			c.Working = append(c.Working, m.Instance)
 		}

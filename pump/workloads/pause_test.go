@@ -1,13 +1,18 @@
 package workloads_test
 
 import (
+	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/queuepump/queuepump/internal/proof"
+	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/processor"
 	"github.com/queuepump/queuepump/pump/workloads"
 )
 
@@ -43,5 +48,36 @@ func TestWhatCannotBePausedIsRefused(t *testing.T) {
 		if c, err := workloads.ResumePart(t.Context(), w.Operator(), key(99)); err != nil || c.Changed || c.Paused {
 			t.Errorf("%+v, %v", c, err)
 		}
+	})
+}
+
+// A processor that was paused until a moment ago still says in its last beat that it stands still,
+// and has begun again: a pause does not take that for news. Nor does nobody work because the processors'
+// rows cannot be read.
+func TestAPauseThatWaitsKnowsThatNoHandlerIsAtWork(t *testing.T) {
+	testworld.In(t, testworld.Once, 1, 2, nil, func(t *testing.T, w *testworld.World) {
+		var now atomic.Int64
+		p := testworld.Begun(w, processor.New, "p", pump.HandlerFunc(func(ctx context.Context, _ *pump.Task) error {
+			defer now.Add(-1)
+			now.Add(1)
+			return testworld.Pause(ctx, 20*time.Second)
+		}), processor.Options{})
+		w.Settled(1)
+		pause := func() (workloads.PauseChange, error) {
+			return workloads.Pause(t.Context(), w.Operator(), "me", workloads.PauseOptions{Wait: true})
+		}
+		proof.Must(t, proof.ErrOf(pause()))
+		w.PutHome([]uint32{3}, 2)
+		proof.Must(t, proof.ErrOf(workloads.Resume(t.Context(), w.Operator())))
+		w.Within(time.Minute, "tasks are begun", func() bool { return now.Load() > 0 })
+		c, err := pause()
+		if n := now.Load(); err != nil || n > 0 || c.Processors != 1 {
+			t.Errorf("%d handlers are at work: %+v, %v", n, c, err)
+		}
+		w.Fault(azsim.Rule{Instance: "operator", Partition: w.Cfg.Workload, Fault: azsim.FailBefore}, "QueryEntities")
+		if c, err = pause(); err == nil || !c.Paused {
+			t.Errorf("what cannot be read says that nobody works: %+v, %v", c, err)
+		}
+		p.End()
 	})
 }

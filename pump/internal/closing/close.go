@@ -67,6 +67,7 @@ type Closer struct {
 	looked            time.Time                // when the last pass saw what lives
 	summed            time.Time                // and the ledger
 	sums              *ledger.Sums             // nil: it was not read in this pass
+	whole             *ledger.Sums             // as it was read last; nil: not of all segments
 	use               ledger.Use               // when it was read last
 	pressing, failing logs.Limited
 	// changed is whether the last pass changed something, upon which the next one may do more.
@@ -174,6 +175,9 @@ func (c *Closer) sum(ctx context.Context, live []workload.LiveRun) (damage, err 
 		return nil, err
 	}
 	c.sums, c.use, c.summed = sums, sums.Use, time.Now()
+	if c.whole = sums; err != nil {
+		c.whole = nil
+	}
 	c.warn()
 	return err, nil
 }

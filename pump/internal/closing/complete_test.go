@@ -204,6 +204,29 @@ func TestAnOpenRunWhoseDistributorIsGoneIsStuck(t *testing.T) {
 	})
 }
 
+// A leader is at work for as long as its own lease says, whatever the waiter's would be.
+func TestARunIsSentByALeaderThatSeldomBeats(t *testing.T) {
+	for _, o := range []distributor.Options{{Name: "nightly"}, {Every: time.Hour}} {
+		testworld.In(t, testworld.Once, 1, 2, nil, func(t *testing.T, w *testworld.World) {
+			o.Beat = 3 * time.Minute
+			d := testworld.Begun(w, distributor.New, "d", &testworld.ListSource{Print: "a", N: 100, Pace: time.Hour}, o)
+			time.Sleep(10 * time.Second)
+			g := wait(w, t.Context(), w.Newest(), pump.WaitOptions{StuckAfter: time.Minute})
+			time.Sleep(8 * time.Minute)
+			if g.over() {
+				t.Errorf("a run that is being sent was not waited for: %v", g.err)
+			}
+			d.Stop()
+			_ = d.Wait()
+			time.Sleep(3 * time.Minute)
+			if stuck, ok := errors.AsType[*pump.StuckError](g.err); !g.over() || !ok || !stuck.Open {
+				t.Errorf("a run whose leader has left is waited for: %v", g.err)
+			}
+			<-g.done
+		})
+	}
+}
+
 // C2: waiting ends when the time given for it does.
 func TestWaitingEndsWithItsTimeout(t *testing.T) {
 	testworld.In(t, testworld.Once, 1, 2, nil, func(t *testing.T, w *testworld.World) {

@@ -37,6 +37,7 @@ func AtWork(
 		return "", err
 	}
 	if named || e.Run == run.ID {
+		lease = max(lease, e.Lease) // the leader's own, which may beat seldom
 		if e.Phase == election.Running && e.Leader != "" && now.Sub(e.Changed) <= lease*5/4 {
 			return e.Leader, nil
 		}

@@ -48,14 +48,14 @@ func (c *Closer) retire(ctx context.Context) error {
 		return err
 	}
 	now := server.Add(time.Since(local))
-	before, free := now.Add(-c.retain()), now.Add(-min(c.retain(), workload.NameKept))
+	before, free := now.Add(-c.retain()), now.Add(-workload.NameKept)
 	if !due {
 		return c.retireClaims(ctx, before)
 	}
 	c.retired.at = time.Now()
 	removed, damaged := 0, error(nil)
 	for next := ""; ; {
-		n, from, damage, err := c.Runs.Retire(ctx, before, free, next, c.once)
+		n, from, damage, err := c.Runs.Retire(ctx, before, free, next, c.once, c.holds)
 		removed, damaged = removed+n, errors.Join(damaged, damage)
 		if next = from; err != nil || next == "" || ctx.Err() != nil {
 			c.tellRetired(removed)
@@ -66,6 +66,17 @@ func (c *Closer) retire(ctx context.Context) error {
 		}
 	}
 	return errors.Join(damaged, c.retireClaims(ctx, before), context.Cause(ctx))
+}
+
+// holds reports whether the ledger knows a run, or may know it: another run of its name would have
+// its id, and tasks of that one would be taken for those in quarantine.
+func (c *Closer) holds(id pump.RunID) bool {
+	s := c.whole
+	if !c.once || s == nil || time.Since(c.summed) > 2*SumsEvery {
+		return c.once
+	}
+	_, lives := s.Runs[id]
+	return lives || s.Rests[id] > 0
 }
 
 // retireClaims removes old claims, and keys of posts. Before is a retention before now.

@@ -333,8 +333,10 @@ type Status struct {
 	Phase  Phase
 	// Run is the run under way, or the last one.
 	Run codec.RunID
-	// Changed is the last write of the row, a beat while running, by the server's clock.
+	// Changed is the last write of the row, a beat while running, by the server's clock. Lease is for
+	// how long that is good.
 	Changed time.Time
+	Lease   time.Duration
 	// NextRun is when the next distribution is due, by the server's clock; zero while one is running
 	// or before the first. Of a schedule it may have come, and its run not have begun.
 	NextRun time.Time
@@ -360,8 +362,8 @@ func (e *Election) Status(ctx context.Context) (Status, error) {
 	r := v.Value
 	s := Status{
 		Leader: row.InstanceOf(r.leader), Epoch: r.epoch, Phase: r.phase, Run: r.run,
-		Changed: v.Modified, Checkpoint: len(r.checkpoint), Saved: string(r.checkpoint),
-		Cron: r.cron, Due: r.made,
+		Changed: v.Modified, Lease: r.lease, Checkpoint: len(r.checkpoint),
+		Saved: string(r.checkpoint), Cron: r.cron, Due: r.made,
 	}
 	switch {
 	case r.cron != "" && (r.phase == Idle || r.run.IsZero()):

@@ -26,7 +26,7 @@ const (
 )
 
 // Partition is the partition with the rows about a workload's results.
-func Partition(name string) string { return name + ".results" }
+func Partition(name string) string { return workload.ResultsPartition(name) }
 
 // Note makes objects the last ones of the chains of a writer, by run. It tries until it is answered
 // or ctx ends.

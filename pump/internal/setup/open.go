@@ -146,8 +146,8 @@ func (o *Session) FindRun(ctx context.Context, id string) (pump.RunID, error) {
 		return whole, nil
 	}
 	named := workload.NamedRun(o.Workload.Incarnation, id)
-	if _, not := o.Runs().Get(ctx, named); not == nil || err == nil && !errors.Is(not, pump.ErrNoRun) {
-		return named, not
+	if _, not := o.Runs().Get(ctx, named); !errors.Is(not, pump.ErrNoRun) {
+		return named, not // also that the row cannot be read: else the name would be called wrong
 	}
 	if err != nil {
 		return whole, err

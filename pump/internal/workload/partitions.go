@@ -24,6 +24,9 @@ func IDsPartition(workload string) string { return workload + ".ids" }
 // LogPartition is the partition with the log of a workload's operators.
 func LogPartition(workload string) string { return workload + ".log" }
 
+// ResultsPartition is the partition with the rows about a workload's results.
+func ResultsPartition(workload string) string { return workload + ".results" }
+
 // ElectionPartition is the partition with the rows of a workload's elections.
 func ElectionPartition(workload string) string { return workload + ".election" }
 

@@ -97,6 +97,15 @@ func (r *Runs) ofNoted(ctx context.Context, n noted) (Run, error) {
 	return run, err
 }
 
+// Born is when the row of a run was made, by the server's clock; zero: that is not known.
+func (r *Runs) Born(ctx context.Context, run Run) (time.Time, error) {
+	e, err := r.table.Read(ctx, r.partition(), r.timeKey(run))
+	if storage.Is(err, storage.Gone) {
+		err = nil
+	}
+	return e.Modified, err
+}
+
 // noted is a row by time.
 type noted struct {
 	key string

@@ -37,11 +37,13 @@ const NameKept = time.Hour
 // once), no run ever closes; then it removes runs that are sealed, broken or abandoned, unchanged
 // since. A run stays if a task of it was met or hidden since, unless none of it can be redriven.
 // Their tallies go first, then the run's row and its row by time together. The name of a run is
-// free if its row went before the moment free. It looks at up to two hundred runs that began before
-// that moment, those from a key on ("" at first), and gives the key to go on from, "" at the end.
-// Damage names rows that cannot be read, which stay; the others go.
+// free if its row went before the moment free and nothing is held of it any more. It looks at up to
+// two hundred runs that began before that moment, those from a key on ("" at first), and gives the
+// key to go on from, "" at the end. Damage names rows that cannot be read, which stay; the others
+// go.
 func (r *Runs) Retire(
 	ctx context.Context, before, free time.Time, from string, counted bool,
+	held func(codec.RunID) bool,
 ) (removed int, next string, damage, err error) {
 	ctx, cancel := context.WithTimeout(ctx, row.Patience)
 	defer cancel()
@@ -61,7 +63,7 @@ func (r *Runs) Retire(
 	damaged := make([]error, len(noted))
 	for i, n := range noted {
 		g.Go(func() error {
-			gone, err := r.retireOne(ctx, n, before, free, counted)
+			gone, err := r.retireOne(ctx, n, before, free, counted, held)
 			if err != nil {
 				err = fmt.Errorf("removing run %s: %w", n.run, err)
 			}
@@ -90,7 +92,7 @@ func (r *Runs) Retire(
 }
 
 func (r *Runs) retireOne(
-	ctx context.Context, n noted, before, free time.Time, counted bool,
+	ctx context.Context, n noted, before, free time.Time, counted bool, held func(codec.RunID) bool,
 ) (gone bool, err error) {
 	if n.err != nil {
 		return false, n.err
@@ -103,6 +105,8 @@ func (r *Runs) retireOne(
 		{Mode: storage.Remove, Entity: storage.Entity{Partition: r.partition(), Row: n.key}},
 	}
 	switch run := v.Value; {
+	case v.Absent() && n.freed && held(n.run):
+		return false, nil
 	case v.Absent() && n.freed:
 		return r.freeName(ctx, n, free, writes)
 	// left by a Create that did not get further, or was made again
@@ -156,6 +160,17 @@ func (r *Runs) freeName(
 ) (gone bool, err error) {
 	if !n.modified.Before(free) {
 		return false, nil
+	}
+	// What leads to the results of this run would be taken for that of the next one of the name.
+	led, err := row.MustFind(ctx, r.table, storage.Query{
+		Partition: ResultsPartition(r.workload), From: n.run.String() + ".", To: n.run.String() + "~",
+		Select: []string{row.FormatProperty},
+	}, -1)
+	if err == nil {
+		err = row.RemoveFound(ctx, r.table, led)
+	}
+	if err != nil {
+		return false, err
 	}
 	election := storage.Entity{Partition: ElectionPartition(r.workload), Row: NamedKey(n.run)}
 	err = row.RemoveAll(ctx, r.table, []storage.Write{{Mode: storage.Remove, Entity: election}})

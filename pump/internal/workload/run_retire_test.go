@@ -16,11 +16,14 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
+// nothing is held of any run.
+func nothing(codec.RunID) bool { return false }
+
 // retireAll removes what is old, page by page, and gives what is said of rows that cannot be read.
 func retireAll(t *testing.T, runs *Runs) (removed int, said string) {
 	t.Helper()
 	for next := ""; ; {
-		n, from, damage, err := runs.Retire(t.Context(), time.Now(), time.Now(), next, true)
+		n, from, damage, err := runs.Retire(t.Context(), time.Now(), time.Now(), next, true, nothing)
 		must(t, err)
 		if damage != nil {
 			said += damage.Error()
@@ -111,13 +114,14 @@ func TestUnfinishedRunsOfSeveralPagesAreFound(t *testing.T) {
 }
 
 // The row of a run with a name goes with its tallies, and its election row says for an hour more that
-// the run was sent, whatever it said. Then both are gone, and the row by time.
+// the run was sent, whatever it said, and as long as something is held of the run. Then both are gone,
+// the row by time, and what leads to its results: the next run of the name has the id.
 func TestANameIsKeptAnHourLongerThanItsRun(t *testing.T) {
 	testkit.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
 		runs := NewRuns(testkit.OverTheWire(t, sim, "a"), "city")
 		must(t, runs.table.Create(t.Context()))
 		left := func() (rows []string) {
-			for _, partition := range []string{runs.partition(), ElectionPartition("city")} {
+			for _, partition := range []string{runs.partition(), ElectionPartition("city"), ResultsPartition("city")} {
 				for e, err := range runs.table.Query(t.Context(), storage.Query{Partition: partition}) {
 					must(t, err)
 					if phase, _ := e.Properties["Phase"].(string); !strings.HasPrefix(e.Row, "live.") {
@@ -132,24 +136,27 @@ func TestANameIsKeptAnHourLongerThanItsRun(t *testing.T) {
 			must(t, runs.Create(t.Context(), Run{ID: id, Name: name, Mode: "named"}))
 			must(t, runs.Seal(t.Context(), id, []uint64{0}))
 			must(t, runs.Close(t.Context(), id))
+			index := storage.Entity{Partition: ResultsPartition("city"), Row: id.String() + ".index"}
+			must(t, errOf(runs.table.Write(t.Context(), storage.Write{Mode: storage.Insert, Entity: index})))
 			if name == "nightly" {
 				e := storage.Entity{Partition: ElectionPartition("city"), Row: NamedKey(id)}
 				e.Properties = map[string]any{"Phase": "running"}
 				must(t, errOf(runs.table.Write(t.Context(), storage.Write{Mode: storage.Insert, Entity: e})))
 			}
 		}
-		for after, want := range []int{7, 4, 4, 0} { // three runs with rows by time, an election
+		for after, want := range []int{10, 7, 7, 7, 1} { // three runs with rows by time and indexes, an election
 			if after > 0 {
-				_, _, damage, err := runs.Retire(t.Context(), time.Now(), time.Now().Add(-NameKept), "", true)
+				held := func(codec.RunID) bool { return after < 4 }
+				_, _, damage, err := runs.Retire(t.Context(), time.Now(), time.Now().Add(-NameKept), "", true, held)
 				must(t, err)
 				must(t, damage)
 			}
 			rows := left()
 			proof.Same(t, len(rows), want, "after", after, "times … rows are left", rows)
-			if n := strings.Count(strings.Join(rows, " "), "idle"); want == 4 && n != 2 {
+			if n := strings.Count(strings.Join(rows, " "), "idle"); want == 7 && n != 2 {
 				t.Errorf("%d names are taken: %q", n, rows)
 			}
-			time.Sleep([]time.Duration{time.Minute, 50 * time.Minute, 11 * time.Minute, 0}[after])
+			time.Sleep([]time.Duration{time.Minute, 50 * time.Minute, 11 * time.Minute, 0, 0}[after])
 		}
 	})
 }
