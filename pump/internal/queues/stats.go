@@ -71,6 +71,13 @@ func (c *requestCounts) heard(err error) {
 	}
 }
 
+// unheard notes a request whose time was over before it was sent: no token came, or no slot of its
+// host was free.
+func (c *requestCounts) unheard(err error) {
+	c.failure.Store(&err)
+	c.silent.CompareAndSwap(0, time.Now().UnixNano())
+}
+
 // silence is for how long the account has not answered, and whether its last
 // answer was that the credential is not good.
 func (c *requestCounts) silence(now time.Time) (seconds float64, refused bool) {
