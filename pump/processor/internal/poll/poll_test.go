@@ -278,6 +278,21 @@ func TestAQueueInTroubleDoesNotStallTheOthersOfItsAccount(t *testing.T) {
 	}
 }
 
+// Something on the way to the account may ask for any pause, for a moment.
+func TestWhatAsksForAnHourIsAskedAgainWithinMinutes(t *testing.T) {
+	for _, op := range []string{"GetMessages", "DeleteMessage"} {
+		t.Run(op, func(t *testing.T) {
+			testworld.In(t, testworld.Plain, 1, 1, nil, func(t *testing.T, w *testworld.World) {
+				w.Put("accounta", "work-00", 1, 1)
+				w.Fault(azsim.Rule{Fault: azsim.Answer, Status: 503, First: 1, RetryAfter: time.Hour}, op)
+				p := testworld.Begun(w, processor.New, "p", &testworld.Seen{}, processor.Options{})
+				w.Within(3*time.Minute, "the message is gone", func() bool { return w.Left() == 0 })
+				p.End()
+			})
+		})
+	}
+}
+
 func TestAProcessorWaitsForItsWorkload(t *testing.T) {
 	testworld.In(t, testworld.Plain, 1, 1, nil, func(t *testing.T, w *testworld.World) {
 		cfg := w.Config("p", 1)
