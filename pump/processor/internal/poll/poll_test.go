@@ -278,6 +278,20 @@ func TestAQueueInTroubleDoesNotStallTheOthersOfItsAccount(t *testing.T) {
 	}
 }
 
+func TestAnAccountThatComesBackSlowIsReadAgain(t *testing.T) {
+	testworld.In(t, testworld.Plain, 2, 2, nil, func(t *testing.T, w *testworld.World) {
+		w.Put("accountb", "work-00", 20, 10)
+		w.Put("accountb", "work-01", 20, 10)
+		w.Sim.Hang("accountb", true)
+		p := testworld.Begun(w, processor.New, "p", &testworld.Seen{}, processor.Options{})
+		time.Sleep(2 * time.Minute)
+		w.Fault(azsim.Rule{Account: "accountb", Service: "queue", Fault: azsim.DelayBefore, Delay: queues.TroubledTimeout + 2*time.Second})
+		w.Sim.Hang("accountb", false)
+		w.Within(5*time.Minute, "all is done", func() bool { return w.Left() == 0 })
+		p.End()
+	})
+}
+
 // Something on the way to the account may ask for any pause, for a moment.
 func TestWhatAsksForAnHourIsAskedAgainWithinMinutes(t *testing.T) {
 	for _, op := range []string{"GetMessages", "DeleteMessage"} {
