@@ -8,9 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
-	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
-
 	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
@@ -19,7 +16,6 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/processor"
-	"github.com/queuepump/queuepump/pump/storage/azure"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
@@ -125,24 +121,12 @@ func TestUntilIdleNamesTheQueuesThatDidNotAnswer(t *testing.T) {
 	}
 }
 
-// noToken is a credential whose tokens never come, such as one whose service the network drops.
-type noToken struct{}
-
-func (noToken) GetToken(ctx context.Context, _ policy.TokenRequestOptions) (azcore.AccessToken, error) {
-	<-ctx.Done()
-	return azcore.AccessToken{}, ctx.Err()
-}
-
 // A get that waits for a token until its time is over is never sent, and is trouble of its queue.
 func TestUntilIdleNamesTheQueuesForWhichNoTokenComes(t *testing.T) {
 	testworld.In(t, testworld.Plain, 2, 2, nil, func(t *testing.T, w *testworld.World) {
 		w.Put("accounta", "work-00", 3, 3)
 		cfg := w.Config("p", 2)
-		var err error
-		cfg.Accounts[1].Storage, err = azure.Open(azure.Options{
-			Endpoint: "https://accountb.queue.core.windows.net", Credential: noToken{}, Transport: w.Sim.Transport(),
-		})
-		proof.Must(t, err)
+		w.WithoutToken(&cfg, 1)
 		h := &testworld.Seen{}
 		p, err := processor.New(cfg, h, processor.Options{UntilIdle: 5 * time.Second})
 		proof.Must(t, err)
