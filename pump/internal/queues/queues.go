@@ -218,7 +218,7 @@ func (s *Queue) Pay(
 func (s *Queue) Send(
 	ctx context.Context, op operation, about string, call func(context.Context) error,
 ) error {
-	start, caller := time.Now(), ctx
+	start := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, s.timeout())
 	defer cancel()
 	err := call(ctx)
@@ -228,9 +228,6 @@ func (s *Queue) Send(
 	}
 	s.heard(op, took, err)
 	s.Account.counts.add(op, err)
-	if storage.Is(err, storage.Canceled) && caller.Err() == nil {
-		s.Account.counts.unheard(err)
-	}
 	hookRequest(s.Hooks, s.Account.Name, s.Name, op.String(), took, err)
 	if err != nil && storage.Is(err, storage.Throttled) {
 		s.throttled(err)

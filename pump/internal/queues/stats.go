@@ -1,6 +1,8 @@
 package queues
 
 import (
+	"context"
+	"errors"
 	"sync/atomic"
 	"time"
 
@@ -33,8 +35,12 @@ type requestCounts struct {
 }
 
 func (c *requestCounts) add(op operation, err error) {
-	if c.count(op, err) {
+	switch {
+	case c.count(op, err):
 		c.heard(err)
+	case errors.Is(err, context.DeadlineExceeded): // no token came, or no slot of its host was free
+		c.failure.Store(&err)
+		c.silent.CompareAndSwap(0, time.Now().UnixNano())
 	}
 }
 
@@ -69,13 +75,6 @@ func (c *requestCounts) heard(err error) {
 	if refused := storage.Is(err, storage.Auth); c.refused.Load() != refused {
 		c.refused.Store(refused)
 	}
-}
-
-// unheard notes a request whose time was over before it was sent: no token came, or no slot of its
-// host was free.
-func (c *requestCounts) unheard(err error) {
-	c.failure.Store(&err)
-	c.silent.CompareAndSwap(0, time.Now().UnixNano())
 }
 
 // silence is for how long the account has not answered, and whether its last

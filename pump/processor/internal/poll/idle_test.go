@@ -136,7 +136,7 @@ func TestUntilIdleNamesTheQueuesForWhichNoTokenComes(t *testing.T) {
 		if s.Handled != 9 || ctx.Err() != nil || err == nil || !strings.Contains(err.Error(), "accountb/work-00") {
 			t.Errorf("%v: %+v", err, s)
 		}
-		proof.Same(t, w.Logged("queue does not answer") > 0, true, "the log says it")
+		proof.Same(t, w.Logged("work-00: canceled: it waited for a token") > 0, true, "the log says it")
 		for _, a := range p.State().Accounts {
 			proof.Same(t, a.DownSeconds > 20, a.Name == "accountb", "is silent:", a.Name)
 		}

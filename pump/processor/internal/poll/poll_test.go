@@ -329,6 +329,21 @@ func TestAProcessorWaitsForItsWorkload(t *testing.T) {
 	})
 }
 
+// What keeps the control account from being asked is said with the wait for it.
+func TestAProcessorThatHasNoTokenSaysForWhatItWaits(t *testing.T) {
+	testworld.In(t, testworld.Plain, 1, 1, nil, func(t *testing.T, w *testworld.World) {
+		cfg := w.Config("p", 1)
+		w.WithoutToken(&cfg, 0)
+		p, err := processor.New(cfg, &testworld.Seen{}, processor.Options{})
+		proof.Must(t, err)
+		s := testworld.Start(t, p)
+		time.Sleep(5 * time.Minute)
+		proof.Same(t, w.Logged(`error="read accounta/queuepump(work,workload): canceled: it waited for a token`) > 0, true, "the log says it")
+		s.Stop()
+		<-s.Done
+	})
+}
+
 func TestWithUntilIdleAMissingWorkloadIsAnError(t *testing.T) {
 	testworld.In(t, testworld.Plain, 1, 1, nil, func(t *testing.T, w *testworld.World) {
 		cfg := w.Config("p", 1)
