@@ -17,6 +17,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"golang.org/x/net/http/httpguts"
 
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/internal/configfile"
@@ -271,19 +272,19 @@ func (f *workFlags) command(
 func parseHeaders(lines []string) (http.Header, error) {
 	out := http.Header{}
 	for i, line := range lines {
-		name, value, found := strings.Cut(line, ":")
-		if !found || strings.TrimSpace(name) == "" {
+		name, value, found := strings.Cut(strings.TrimSpace(line), ":")
+		// A name that no request takes would look like an endpoint that cannot be reached.
+		if !found || !httpguts.ValidHeaderFieldName(name) {
 			return nil, cli.Usage("--http-header: number %d is not a header; write 'Name: value'", i+1)
 		}
 		value, _, err := configfile.Expand(strings.TrimSpace(value), os.LookupEnv)
 		if err != nil {
 			return nil, cli.Usage("--http-header %s: %w", name, err)
 		}
-		if strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) ||
-			strings.ContainsAny(name, " \t\r\n") {
+		if strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) {
 			return nil, cli.Usage("--http-header: number %d holds a character that a header must not", i+1)
 		}
-		out.Add(strings.TrimSpace(name), value)
+		out.Add(name, value)
 	}
 	return out, nil
 }

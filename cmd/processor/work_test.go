@@ -92,7 +92,7 @@ func TestAHeaderTakesItsSecretFromTheEnvironment(t *testing.T) {
 	if got := h.Values("X-Two"); len(got) != 2 {
 		t.Errorf("got %q", got)
 	}
-	for _, line := range []string{"hunter2", ": hunter2", "A b: hunter2", "A: hunter2\nB: c", "A: ${NO_SUCH_VARIABLE} hunter2", "A: ${TOKEN"} {
+	for _, line := range []string{"hunter2", ": hunter2", "A b: hunter2", "A: hunter2\nB: c", "A: ${NO_SUCH_VARIABLE} hunter2", "A: ${TOKEN", "X-Token=hunter2:x", "X-Token=hunter2:${NO}"} {
 		if _, err := parseHeaders([]string{line}); err == nil || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%q: got %v", line, err)
 		}

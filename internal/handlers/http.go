@@ -138,6 +138,7 @@ func (h *HTTP) post(ctx context.Context, t *pump.Task) (json.RawMessage, error) 
 		return nil, errors.New("the request cannot be made")
 	}
 	h.header(ctx, req.Header, t)
+	req.Host = h.opts.Header.Get("Host") // not taken from among the headers; empty: the URL's
 	resp, err := h.client.Do(req)
 	if err != nil {
 		if ctx.Err() == nil && !connected.Load() {

@@ -42,12 +42,13 @@ func serve(t *testing.T, f http.HandlerFunc) string {
 
 func TestAnEndpointGetsTheBodyAndTheRestInHeaders(t *testing.T) {
 	var got http.Header
+	var host string
 	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
-		got = r.Header
+		got, host = r.Header, r.Host
 		b, _ := io.ReadAll(r.Body)
 		fmt.Fprintf(w, `{"got":%q}`, b)
 	})
-	h := newHTTP(t, url, HTTPOptions{Header: http.Header{"Authorization": {"Bearer x"}}})
+	h := newHTTP(t, url, HTTPOptions{Header: http.Header{"Authorization": {"Bearer x"}, "Host": {"worker.internal"}}})
 	tk := task(`{"a":1}`)
 	tk.Key = []byte("Malmö 2/3")
 	result, err := h.Work(t.Context(), tk)
@@ -65,6 +66,7 @@ func TestAnEndpointGetsTheBodyAndTheRestInHeaders(t *testing.T) {
 		have[name] = got.Get(name)
 	}
 	proof.Same(t, cmp.Diff(want, have), "")
+	proof.Same(t, host, "worker.internal", "the host")
 }
 
 func TestTheStatusIsTheOutcome(t *testing.T) {

@@ -122,7 +122,7 @@ func (r *statusReader) readAccount(ctx context.Context, a *Account, qs []string)
 		switch {
 		case err == nil:
 			continue
-		case storage.Is(err, storage.Canceled) || errors.Is(err, context.Canceled):
+		case errors.Is(err, queues.ErrNotAsked) || errors.Is(err, context.Canceled):
 			err = queues.ErrNotAsked
 		case r.view == nil && queues.NotThere(err): // which queues there should be is not known
 		case a.Dark == "":

@@ -136,6 +136,18 @@ func TestADarkAccountIsShownAsDarkAndDelaysNothingElse(t *testing.T) {
 	}
 }
 
+func TestAnAccountForWhichNoTokenComesIsShownAsDark(t *testing.T) {
+	testworld.InThree(t, func(t *testing.T, w *testworld.World) {
+		cfg := w.Operator()
+		w.WithoutToken(&cfg, 1)
+		s, err := status.Read(t.Context(), cfg, status.Options{})
+		proof.Must(t, err)
+		if a, b := s.Accounts[0], s.Accounts[1]; a.Dark != "" || b.Dark == "" || len(s.Problems) == 0 || !strings.Contains(s.Problems[0], "account accountb, queue town-") {
+			t.Errorf("a %+v\nb %+v\nproblems %q", a, b, s.Problems)
+		}
+	})
+}
+
 func TestWithADarkControlAccountTheOthersAreStillShown(t *testing.T) {
 	for name, darken := range map[string]func(*azsim.Sim){
 		"refusing": func(s *azsim.Sim) { s.Blackout("accounta", true) },

@@ -64,11 +64,14 @@ func (q *latencyEstimate) Ahead(rate float64, least, most int) int {
 const (
 	SilentAfter     = 4
 	TroubledTimeout = 3 * time.Second
+	// wholeEvery: one in so many of those has the whole time, or a queue that has become slow while it
+	// did not answer would never be heard again.
+	wholeEvery = 16
 )
 
 // timeout is how long the next request to the queue may take.
 func (s *Queue) timeout() time.Duration {
-	if s.silent.Load() >= SilentAfter {
+	if n := s.silent.Load(); n >= SilentAfter && n%wholeEvery != 0 {
 		return TroubledTimeout
 	}
 	return waits.RequestTimeout

@@ -1,6 +1,8 @@
 package queues
 
 import (
+	"context"
+	"errors"
 	"sync/atomic"
 	"time"
 
@@ -33,8 +35,12 @@ type requestCounts struct {
 }
 
 func (c *requestCounts) add(op operation, err error) {
-	if c.count(op, err) {
+	switch {
+	case c.count(op, err):
 		c.heard(err)
+	case errors.Is(err, context.DeadlineExceeded): // no token came, or no slot of its host was free
+		c.failure.Store(&err)
+		c.silent.CompareAndSwap(0, time.Now().UnixNano())
 	}
 }
 

@@ -8,6 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+
 	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
@@ -15,11 +18,33 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
+	"github.com/queuepump/queuepump/pump/storage/azure"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
 // Table is the control table.
 func (w *World) Table() storage.Table { return queues.Open(&w.Cfg).Control }
+
+// noToken is a credential whose tokens never come, such as one whose service the network drops.
+type noToken struct{}
+
+func (noToken) GetToken(
+	ctx context.Context, _ policy.TokenRequestOptions,
+) (azcore.AccessToken, error) {
+	<-ctx.Done()
+	return azcore.AccessToken{}, ctx.Err()
+}
+
+// WithoutToken makes an account of a configuration one for which no token comes.
+func (w *World) WithoutToken(cfg *pump.Config, account int) {
+	w.T.Helper()
+	st, err := azure.Open(azure.Options{
+		Endpoint:   "https://" + cfg.Accounts[account].Storage.Name() + ".queue.core.windows.net",
+		Credential: noToken{}, Transport: w.Sim.Transport(),
+	})
+	proof.Must(w.T, err)
+	cfg.Accounts[account].Storage = st
+}
 
 // Without takes an account out of the map.
 func (w *World) Without(account string) {

@@ -179,8 +179,9 @@ func printable(s string, most int) string {
 	return strings.TrimSpace(s)
 }
 
-// longestRetryAfter bounds the pause that an answer can ask for.
-const longestRetryAfter = time.Hour
+// longestRetryAfter bounds the pause that an answer can ask for: a proxy may say an hour, and be
+// well a minute later.
+const longestRetryAfter = time.Minute
 
 // retryAfter reads the pause asked for, in any of the forms that Microsoft's
 // services and the proxies before them use: milliseconds, seconds, a date. A

@@ -114,7 +114,11 @@ func (a *account) do(
 			Err: a.hide.error(err),
 		}
 	case ctx.Err() != nil:
-		return storage.NotSent(ctx, op, a.name, object)
+		e := storage.NotSent(ctx, op, a.name, object)
+		if a.bearer {
+			e.Err = fmt.Errorf("it waited for a token: %w", e.Err)
+		}
+		return e
 	case a.bearer:
 		return a.invalid(storage.Auth, op, object, a.hide.error(err))
 	}

@@ -66,10 +66,11 @@ func (a *account) fails(now time.Time, refuses, silent time.Duration) bool {
 			since = q.troubled
 		}
 		after, d := refuses, failure.Decide(failure.Queue, q.trouble, failure.Work)
-		if d.Kind == failure.Silent || d.Kind == failure.Unknown {
+		unsent := d.Kind == failure.NotSent // no token comes, for any of its queues
+		if d.Kind == failure.Silent || d.Kind == failure.Unknown || unsent {
 			after = silent
 		}
-		long = long || d.Whole && now.Sub(q.troubled) >= after
+		long = long || (d.Whole || unsent) && now.Sub(q.troubled) >= after
 	}
 	return long && heard.Before(since)
 }

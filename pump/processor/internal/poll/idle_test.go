@@ -121,6 +121,28 @@ func TestUntilIdleNamesTheQueuesThatDidNotAnswer(t *testing.T) {
 	}
 }
 
+// A get that waits for a token until its time is over is never sent, and is trouble of its queue.
+func TestUntilIdleNamesTheQueuesForWhichNoTokenComes(t *testing.T) {
+	testworld.In(t, testworld.Plain, 2, 2, nil, func(t *testing.T, w *testworld.World) {
+		w.Put("accounta", "work-00", 3, 3)
+		cfg := w.Config("p", 2)
+		w.WithoutToken(&cfg, 1)
+		h := &testworld.Seen{}
+		p, err := processor.New(cfg, h, processor.Options{UntilIdle: 5 * time.Second})
+		proof.Must(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+		defer cancel()
+		s, err := p.Run(ctx)
+		if s.Handled != 9 || ctx.Err() != nil || err == nil || !strings.Contains(err.Error(), "accountb/work-00") {
+			t.Errorf("%v: %+v", err, s)
+		}
+		proof.Same(t, w.Logged("work-00: canceled: it waited for a token") > 0, true, "the log says it")
+		for _, a := range p.State().Accounts {
+			proof.Same(t, a.DownSeconds > 20, a.Name == "accountb", "is silent:", a.Name)
+		}
+	})
+}
+
 // What it has been given while it waited at the gate shows with the first look
 // afterwards, however long that takes.
 func TestUntilIdleWaitsForTheSegmentsOfAProcessorThatHasPassedItsGate(t *testing.T) {

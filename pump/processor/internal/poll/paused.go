@@ -36,7 +36,7 @@ func (p *Poller) look(ctx context.Context, a *account, q *entry) {
 	q.flying--
 	a.flying--
 	if now := time.Now(); err != nil {
-		p.failed(q, err, now)
+		p.failed(ctx, q, err, now)
 	} else {
 		q.due = now
 		p.answers(q)

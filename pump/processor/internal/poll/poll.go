@@ -191,7 +191,7 @@ func (p *Poller) get(ctx context.Context, a *account, q *entry, ask asking) {
 		if mayHaveHidden(err) {
 			q.noteHidden(now.Add(lease + message.HiddenLonger))
 		}
-		p.failed(q, err, now)
+		p.failed(ctx, q, err, now)
 	case own == aside && (own == 0 || len(msgs) < limit):
 		// The back-off ignores others' messages (P7), and messages that are not worked on.
 		p.noteAnswer(q, sent)

@@ -278,6 +278,35 @@ func TestAQueueInTroubleDoesNotStallTheOthersOfItsAccount(t *testing.T) {
 	}
 }
 
+func TestAnAccountThatComesBackSlowIsReadAgain(t *testing.T) {
+	testworld.In(t, testworld.Plain, 2, 2, nil, func(t *testing.T, w *testworld.World) {
+		w.Put("accountb", "work-00", 20, 10)
+		w.Put("accountb", "work-01", 20, 10)
+		w.Sim.Hang("accountb", true)
+		p := testworld.Begun(w, processor.New, "p", &testworld.Seen{}, processor.Options{})
+		time.Sleep(2 * time.Minute)
+		w.Fault(azsim.Rule{Account: "accountb", Service: "queue", Fault: azsim.DelayBefore, Delay: queues.TroubledTimeout + 2*time.Second})
+		w.Sim.Hang("accountb", false)
+		w.Within(5*time.Minute, "all is done", func() bool { return w.Left() == 0 })
+		p.End()
+	})
+}
+
+// Something on the way to the account may ask for any pause, for a moment.
+func TestWhatAsksForAnHourIsAskedAgainWithinMinutes(t *testing.T) {
+	for _, op := range []string{"GetMessages", "DeleteMessage"} {
+		t.Run(op, func(t *testing.T) {
+			testworld.In(t, testworld.Plain, 1, 1, nil, func(t *testing.T, w *testworld.World) {
+				w.Put("accounta", "work-00", 1, 1)
+				w.Fault(azsim.Rule{Fault: azsim.Answer, Status: 503, First: 1, RetryAfter: time.Hour}, op)
+				p := testworld.Begun(w, processor.New, "p", &testworld.Seen{}, processor.Options{})
+				w.Within(3*time.Minute, "the message is gone", func() bool { return w.Left() == 0 })
+				p.End()
+			})
+		})
+	}
+}
+
 func TestAProcessorWaitsForItsWorkload(t *testing.T) {
 	testworld.In(t, testworld.Plain, 1, 1, nil, func(t *testing.T, w *testworld.World) {
 		cfg := w.Config("p", 1)
@@ -297,6 +326,21 @@ func TestAProcessorWaitsForItsWorkload(t *testing.T) {
 		time.Sleep(15 * time.Second)
 		h.Expect(t, 4, 4)
 		p.End()
+	})
+}
+
+// What keeps the control account from being asked is said with the wait for it.
+func TestAProcessorThatHasNoTokenSaysForWhatItWaits(t *testing.T) {
+	testworld.In(t, testworld.Plain, 1, 1, nil, func(t *testing.T, w *testworld.World) {
+		cfg := w.Config("p", 1)
+		w.WithoutToken(&cfg, 0)
+		p, err := processor.New(cfg, &testworld.Seen{}, processor.Options{})
+		proof.Must(t, err)
+		s := testworld.Start(t, p)
+		time.Sleep(5 * time.Minute)
+		proof.Same(t, w.Logged(`error="read accounta/queuepump(work,workload): canceled: it waited for a token`) > 0, true, "the log says it")
+		s.Stop()
+		<-s.Done
 	})
 }
 

@@ -1,6 +1,7 @@
 package poll
 
 import (
+	"context"
 	"time"
 
 	"github.com/queuepump/queuepump/pump/internal/failure"
@@ -9,8 +10,8 @@ import (
 )
 
 // failed decides when a queue is asked again after a failed get. Such a get does not show what is
-// in the queue (window 4).
-func (p *Poller) failed(q *entry, err error, now time.Time) {
+// in the queue (window 4). The end of ctx means that the processor stops.
+func (p *Poller) failed(ctx context.Context, q *entry, err error, now time.Time) {
 	q.width = 1
 	full := func(base, limit time.Duration) time.Duration {
 		// At least half of it, so that nothing comes back at once by chance.
@@ -18,12 +19,14 @@ func (p *Poller) failed(q *entry, err error, now time.Time) {
 		return d/2 + time.Duration(p.Jitter.Float("poll", q.queue.String(), q.asked)*float64(d/2))
 	}
 	var wait time.Duration
-	switch failure.KindOf(err) {
-	case failure.NotSent:
-		return // it was never sent: the processor stops
+	kind := failure.KindOf(err)
+	if kind == failure.NotSent && ctx.Err() != nil {
+		return
+	}
+	switch kind {
 	case failure.Throttles:
 		wait = full(200*time.Millisecond, 5*time.Second)
-	case failure.Silent, failure.Unknown:
+	case failure.Silent, failure.Unknown, failure.NotSent: // its time was over before a token came
 		most := time.Duration(troubledPart * float64(p.idleMost))
 		wait = full(time.Second, min(max(most, pollTroubled), troubledMost))
 	case failure.Refuses, failure.NoRight:
@@ -76,7 +79,7 @@ func (p *Poller) alarm(q *entry) {
 			return
 		}
 		what = "queue is throttled"
-	case failure.Silent, failure.Unknown:
+	case failure.Silent, failure.Unknown, failure.NotSent:
 	case failure.Refuses, failure.NoRight:
 		say, what = p.Log.Error, "queue refuses the credential; it is left alone for a while"
 	case failure.Disabled:
