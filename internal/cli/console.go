@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"os/signal"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -27,8 +29,9 @@ type Console struct {
 	terminal bool
 	quiet    bool
 	every    time.Duration
+	left     atomic.Int64 // one more than the lines left out while a write hangs; 0: none hangs
 
-	mu   sync.Mutex // guards what follows, and writing
+	mu   sync.Mutex // guards what follows, and writing to a terminal
 	bar  *bar       // nil where none is shown
 	last time.Time  // when progress was logged
 	told string     // what it was then
@@ -119,16 +122,43 @@ func (f *ConsoleFlags) kind() string {
 	return "text"
 }
 
-// Write writes a line of the log; a bar that is shown makes room for it.
+// logPatience is how long a process waits for the reader of its log: its work would wait with it.
+const logPatience = time.Second
+
+// Write writes a line of the log. While an earlier write hangs it is left out.
 func (c *Console) Write(line []byte) (int, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.clear()
-	n, err := c.out.Write(line)
-	if errors.Is(err, syscall.EPIPE) && c.gone != nil {
-		c.gone()
+	if c.left.Load() > 0 {
+		c.left.Add(1)
+		return len(line), nil
 	}
-	return n, err
+	text, done := bytes.Clone(line), make(chan error, 1) // line is the caller's when this returns
+	go func() { done <- c.write(text) }()
+	select {
+	case err := <-done:
+		return len(line), err
+	case <-time.After(logPatience):
+	}
+	c.left.Store(1)
+	go func() {
+		<-done
+		c.Log.Warn("the log was not read; lines were left out", "lines", c.left.Swap(0)-1)
+	}()
+	return len(line), nil
+}
+
+// write writes a line. A terminal's bar makes room for it.
+func (c *Console) write(line []byte) error {
+	c.mu.Lock()
+	gone, unlock := c.gone, sync.OnceFunc(c.mu.Unlock)
+	defer unlock()
+	if c.clear(); !c.terminal {
+		unlock()
+	}
+	_, err := c.out.Write(line)
+	if errors.Is(err, syscall.EPIPE) && gone != nil {
+		gone()
+	}
+	return err
 }
 
 // Outlive lets the process outlive the readers of its standard output and error, because it has a
