@@ -123,7 +123,7 @@ func (f *ConsoleFlags) kind() string {
 }
 
 // logPatience is how long a process waits for the reader of its log: its work would wait with it.
-const logPatience = time.Second
+const logPatience = 5 * time.Second
 
 // Write writes a line of the log. While an earlier write hangs it is left out.
 func (c *Console) Write(line []byte) (int, error) {
