@@ -1,8 +1,6 @@
 package codec
 
-import (
-	"encoding/binary"
-)
+import "encoding/binary"
 
 // Task is one unit of work inside an envelope.
 type Task struct {

@@ -18,9 +18,7 @@ func striped(accounts, queues int) (shards []Shard) {
 				shards,
 				Shard{
 					Account: fmt.Sprintf("storageaccountnumber%04d", a),
-					Queue:   fmt.Sprintf("work-%02d", q),
-					Weight:  0.1,
-					State:   Active,
+					Queue:   fmt.Sprintf("work-%02d", q), Weight: 0.1, State: Active,
 				},
 			)
 		}

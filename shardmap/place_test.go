@@ -22,10 +22,8 @@ func equalShards(n int) []Shard {
 	shards := make([]Shard, n)
 	for i := range shards {
 		shards[i] = Shard{
-			Account: fmt.Sprintf("account%02d", i/8),
-			Queue:   fmt.Sprintf("work-%d", i%8),
-			Weight:  1,
-			State:   Active,
+			Account: fmt.Sprintf("account%02d", i/8), Queue: fmt.Sprintf("work-%d", i%8), Weight: 1,
+			State: Active,
 		}
 	}
 	return shards
@@ -123,8 +121,7 @@ func drawShards(t *rapid.T, label string) []Shard {
 	shards := make([]Shard, n)
 	for i, name := range names {
 		shards[i] = Shard{
-			Account: fmt.Sprintf("account%d", name%7),
-			Queue:   fmt.Sprintf("q-%d", name/7),
+			Account: fmt.Sprintf("account%d", name%7), Queue: fmt.Sprintf("q-%d", name/7),
 			Weight: float64(
 				rapid.OneOf(rapid.Just(1000), rapid.IntRange(1, 5000), rapid.IntRange(1, 1_000_000)).Draw(t, "weight"),
 			) / float64(

@@ -55,9 +55,7 @@ func inClinic(
 		must(t, err)
 		c := &clinic{World: w, cfg: w.Operator(), throttles: 12, names: map[string]doctor.Resolved{}, free: 100 << 30}
 		c.o = doctor.Options{
-			Host:     host,
-			Resolve:  c.resolve,
-			Get:      c.get,
+			Host: host, Resolve: c.resolve, Get: c.get,
 			FreeDisk: func(string) (uint64, uint64, error) { return c.free, 200 << 30, nil },
 		}
 		defer func() {
@@ -103,8 +101,7 @@ func (c *clinic) resolve(_ context.Context, host string) (doctor.Resolved, error
 		return r, nil
 	}
 	return doctor.Resolved{
-		Canonical: host,
-		Addresses: []netip.Addr{netip.MustParseAddr("20.60.0.1")},
+		Canonical: host, Addresses: []netip.Addr{netip.MustParseAddr("20.60.0.1")},
 	}, nil
 }
 

@@ -73,16 +73,14 @@ var faults = []fault{
 		}, says: "in account accounta", mends: "control: accounta",
 	},
 	{
-		name:  "no workload",
-		plant: func(_ *testing.T, c *clinic) { c.cfg.Workload = "other" },
-		want:  []string{"warning workload"}, says: "accounta", mends: "distributor run",
+		name: "no workload", plant: func(_ *testing.T, c *clinic) { c.cfg.Workload = "other" },
+		want: []string{"warning workload"}, says: "accounta", mends: "distributor run",
 	},
 	{
 		name: "a second workload of the name",
 		plant: func(t *testing.T, c *clinic) {
 			spec := workload.Spec{
-				Name:     c.Cfg.Workload,
-				Shards:   c.ShardMap().Shards,
+				Name: c.Cfg.Workload, Shards: c.ShardMap().Shards,
 				Delivery: string(pump.AtLeastOnce),
 			}
 			c.Sim.DropRows("accountb", "queuepump", c.Cfg.Workload, nil)
@@ -253,8 +251,7 @@ var faults = []fault{
 		want: []string{"warning nudge-port far"}, says: "loopback", mends: "--admin :9090",
 	},
 	{
-		name:  "budgets that are cut",
-		plant: func(_ *testing.T, c *clinic) { c.cut = "accountb" },
+		name: "budgets that are cut", plant: func(_ *testing.T, c *clinic) { c.cut = "accountb" },
 		want: []string{
 			"warning limits accountb",
 		}, says: "1200 messages a second, and could for 3000", mends: "budget.account",

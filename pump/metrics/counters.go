@@ -9,6 +9,7 @@ import (
 
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/bodies"
+	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -128,45 +129,36 @@ func (m *Counters) Collect(out chan<- prometheus.Metric) {
 
 // Hooks are h with the counters added. They go into the configuration of the process.
 func (m *Counters) Hooks(h pump.Hooks) pump.Hooks {
-	request, quarantine, started := h.Request, h.Quarantine, h.Started
+	was := h
 	h.Request = func(account, object, operation string, took time.Duration, err error) {
 		m.request(account, object, operation, took, err)
-		if request != nil {
-			request(account, object, operation, took, err)
-		}
+		queues.HookRequest(&was, account, object, operation, took, err)
 	}
 	h.Quarantine = func(account, reason string, tasks int) {
 		m.quarantined.WithLabelValues(account, reason).Add(float64(tasks))
-		if quarantine != nil {
-			quarantine(account, reason, tasks)
-		}
+		queues.HookQuarantine(&was, account, reason, tasks)
 	}
 	h.Started = func(tasks int, age time.Duration) {
 		for range tasks {
 			m.age.Observe(age.Seconds())
 		}
-		if started != nil {
-			started(tasks, age)
-		}
+		queues.HookStarted(&was, tasks, age)
 	}
-	ended, priced, body := h.Ended, h.Priced, h.Body
 	h.Body = func(operation string, bytes int) {
 		m.bodyBytes.WithLabelValues(operation).Add(float64(bytes))
-		if body != nil {
-			body(operation, bytes)
+		if was.Body != nil {
+			was.Body(operation, bytes)
 		}
 	}
 	h.Priced = func(list pump.Prices) {
 		m.Reprice(list)
-		if priced != nil {
-			priced(list)
+		if was.Priced != nil {
+			was.Priced(list)
 		}
 	}
 	h.Ended = func(tasks int, took time.Duration) {
 		m.took.Observe(took.Seconds())
-		if ended != nil {
-			ended(tasks, took)
-		}
+		queues.HookEnded(&was, tasks, took)
 	}
 	return h
 }

@@ -233,7 +233,7 @@ func (p *Processor) newProcessing(ctx context.Context) *run {
 	if r.use = r.o.Use; r.o.MinInterval > 0 && r.handler != nil {
 		claims := coordination.NewClaims(r.Queues.Control, r.Cfg.Workload, r.o.MinInterval,
 			r.Cfg.Instance)
-		r.use = append(slices.Clip(r.use), settle.LimitKeys(claims, r.Jitter, r.Log, r.AlarmOnce))
+		r.use = append(slices.Clip(r.use), settle.LimitKeys(r.Env, claims))
 	}
 	_ = setup.Begin(r.Queues, p.given, !r.o.Discard) // New has checked them
 	r.timing = leases.NewTiming(r.o.Visibility, r.Queues.Values().Retry)

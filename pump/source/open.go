@@ -212,7 +212,7 @@ func openCommand(ctx context.Context, argv, env []string, stderr io.Writer) (*in
 func (in *input) detach(ctx context.Context, r io.Reader) {
 	in.live = newDetached(ctx, r)
 	in.read = &counted{Reader: in.live}
-	in.closes = append(in.closes, in.live.close)
+	in.closes = append(in.closes, func() error { close(in.live.quit); return nil })
 }
 
 // Magic numbers. A zstd stream may begin with a skippable frame, as those of
@@ -296,7 +296,6 @@ type detached struct {
 	err    error // set before full is closed
 	rest   []byte
 	buffer []byte // that rest is of
-	closed bool
 }
 
 func newDetached(ctx context.Context, r io.Reader) *detached {
@@ -361,12 +360,4 @@ func (d *detached) Read(p []byte) (int, error) {
 	n := copy(p, d.rest)
 	d.rest = d.rest[n:]
 	return n, nil
-}
-
-func (d *detached) close() error {
-	if !d.closed {
-		d.closed = true
-		close(d.quit)
-	}
-	return nil
 }

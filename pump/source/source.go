@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"sync"
 )
 
 // ErrHalted is the cause of the end of a reader's context if the distributor was told to stop.
@@ -94,13 +95,14 @@ func (s seqSource) Open(_ context.Context, cursor []byte) (Reader, error) {
 	if cursor != nil {
 		return nil, errors.New("an iterator cannot be continued at a cursor")
 	}
-	r := &seqReader{items: make(chan seqItem), quit: make(chan struct{})}
+	quit := make(chan struct{})
+	r := &seqReader{items: make(chan seqItem), quit: sync.OnceFunc(func() { close(quit) })}
 	go func() {
 		defer close(r.items)
 		for rec, err := range s.seq {
 			select {
 			case r.items <- seqItem{rec, err}:
-			case <-r.quit:
+			case <-quit:
 				return
 			}
 		}
@@ -116,10 +118,9 @@ type seqItem struct {
 // seqReader hands items over a channel, not through iter.Pull, because an
 // iterator may wait for ever and Next must not.
 type seqReader struct {
-	items  chan seqItem
-	quit   chan struct{}
-	closed bool
-	read   int64
+	items chan seqItem
+	quit  func()
+	read  int64
 }
 
 func (r *seqReader) Next(ctx context.Context) (Record, error) {
@@ -140,10 +141,7 @@ func (r *seqReader) AppendCursor(dst []byte) []byte { return dst }
 func (r *seqReader) Progress() (done, total int64) { return r.read, 0 }
 
 func (r *seqReader) Close() error {
-	if !r.closed {
-		r.closed = true
-		close(r.quit)
-	}
+	r.quit()
 	return nil
 }
 

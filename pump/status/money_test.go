@@ -35,8 +35,7 @@ func TestTheDaysOperationsAreThoseOfTheBeat(t *testing.T) {
 		), Currency: "USD", DayKinds: cluster.OpCounts{cluster.OpGet: 5, cluster.OpRead: 3},
 		Accounts: []sampling.HistoryAccount{
 			{
-				Name:     "alpha",
-				Day:      sampling.Requests{Queue: 7, Table: 3},
+				Name: "alpha", Day: sampling.Requests{Queue: 7, Table: 3},
 				DayKinds: cluster.OpCounts{cluster.OpGet: 5, cluster.OpRead: 3},
 			},
 			{Name: "beta", Day: sampling.Requests{Queue: 1}},
@@ -53,8 +52,7 @@ func TestTheDaysOperationsAreThoseOfTheBeat(t *testing.T) {
 	}
 	kinds := map[cluster.DayKind]cluster.DayCount{
 		{Service: "table", Operation: "read"}: {
-			Requests: 4,
-			Rate:     new(0.5),
+			Requests: 4, Rate: new(0.5),
 		}, {Service: "queue", Operation: "get"}: {Requests: 6, Rate: new(0.0)},
 		{Service: "queue", Operation: ""}: {
 			Requests: 2,

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/row"
 )
 
@@ -47,10 +46,7 @@ var parts = []part{
 			r.runs, r.tallies, r.clients = from.runs, from.tallies, from.clients
 		},
 	},
-	{
-		"ledger", "the ledger", nil,
-		func(r, from *statusReader) { r.recorded = from.recorded },
-	},
+	{"ledger", "the ledger", nil, func(r, from *statusReader) { r.recorded = from.recorded }},
 	{
 		"ends", "the ends of runs", (*statusReader).readEnds,
 		func(r, from *statusReader) { r.waiting, r.endings = from.waiting, from.endings },
@@ -93,7 +89,7 @@ func (r *statusReader) note(name, shown string, err error) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	damaged := errors.Is(err, row.ErrCorrupt) && !queues.Unanswered(err) &&
+	damaged := errors.Is(err, row.ErrCorrupt) && !row.MayRetry(err) &&
 		!errors.Is(err, context.DeadlineExceeded)
 	if err == nil || damaged {
 		r.asOf[name] = time.Now()

@@ -22,9 +22,7 @@ func busyCounts(rnd *rand.Rand, accounts int) map[string]OpCounts {
 		}
 	}
 	of["storageaccountnumber0000"] = OpCounts{
-		OpRead:  40_000,
-		OpWrite: 20_000,
-		OpQuery: 17_280,
+		OpRead: 40_000, OpWrite: 20_000, OpQuery: 17_280,
 	}
 	return of
 }

@@ -298,8 +298,7 @@ func TestP9WhenANudgeGoesDoesNotDependOnWhoAsksFirst(t *testing.T) {
 			s := NewSender(
 				t.Context(),
 				&pump.Config{
-					Instance: "p",
-					Log:      slog.New(slog.DiscardHandler),
+					Instance: "p", Log: slog.New(slog.DiscardHandler),
 					Nudge: func(_ context.Context, n pump.Nudge) error {
 						mu.Lock()
 						defer mu.Unlock()

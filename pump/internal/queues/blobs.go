@@ -32,7 +32,7 @@ func (f *Set) Blob(
 	}
 	err := call(ctx, a.Store.Container(container))
 	a.counts.count(op, err)
-	hookRequest(&f.Cfg.Hooks, a.Name, container, op.String(), time.Since(start), err)
+	HookRequest(&f.Cfg.Hooks, a.Name, container, op.String(), time.Since(start), err)
 	if storage.Is(err, storage.Throttled) {
 		a.Budget.Throttled()
 	}

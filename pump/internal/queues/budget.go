@@ -1,8 +1,6 @@
 package queues
 
-import (
-	"slices"
-)
+import "slices"
 
 // Retarget gives the budgets other shares of the limits. It is called by one
 // goroutine at a time.

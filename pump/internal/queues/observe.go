@@ -6,7 +6,8 @@ import (
 	"github.com/queuepump/queuepump/pump"
 )
 
-func hookRequest(h *pump.Hooks, account, object, operation string, took time.Duration, err error) {
+// HookRequest calls Hooks.Request, if there is one.
+func HookRequest(h *pump.Hooks, account, object, operation string, took time.Duration, err error) {
 	if h.Request != nil {
 		h.Request(account, object, operation, took, err)
 	}

@@ -195,9 +195,7 @@ func (s *Queue) Do(
 // for the first: when others used a part of an account's limit, its queues were throttled without
 // end. So a request that has to wait for one budget takes back what it paid the other. An error
 // means that nothing was sent.
-func (s *Queue) Pay(
-	ctx context.Context, c Class, cost int, op operation, about string,
-) error {
+func (s *Queue) Pay(ctx context.Context, c Class, cost int, op operation, about string) error {
 	myTurn := func() bool {
 		s.Turn.Wait("pay", op.String(), s.Account.Name, s.Name, about)
 		return ctx.Err() == nil
@@ -228,7 +226,7 @@ func (s *Queue) Send(
 	}
 	s.heard(op, took, err)
 	s.Account.counts.add(op, err)
-	hookRequest(s.Hooks, s.Account.Name, s.Name, op.String(), took, err)
+	HookRequest(s.Hooks, s.Account.Name, s.Name, op.String(), took, err)
 	if err != nil && storage.Is(err, storage.Throttled) {
 		s.throttled(err)
 	}
@@ -395,7 +393,7 @@ func (f *Set) countedTable(a *Account) storage.Table {
 		err := request(t)
 		if is, counted := tableOps[op]; counted {
 			a.counts.add(is, err)
-			hookRequest(&f.Cfg.Hooks, a.Name, t.Name(), op, time.Since(start), err)
+			HookRequest(&f.Cfg.Hooks, a.Name, t.Name(), op, time.Since(start), err)
 		}
 		return err
 	}
@@ -404,12 +402,6 @@ func (f *Set) countedTable(a *Account) storage.Table {
 
 // AsError is the storage failure in err, if there is one.
 func AsError(err error) (*storage.Error, bool) { return errors.AsType[*storage.Error](err) }
-
-// Unanswered reports whether a request that failed so may succeed later by itself.
-func Unanswered(err error) bool {
-	e, ok := AsError(err)
-	return ok && (e.Ambiguous() || e.Code == storage.Canceled)
-}
 
 // AtOnce is how many queues of one account are looked at together: a
 // thousand queues of ten accounts are seen in under a second, with a thousandth of the

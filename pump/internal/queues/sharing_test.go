@@ -10,10 +10,8 @@ import (
 func TestP81AShareGrowsWhenAllHaveLookedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := Sharing{
-			Instance: "p000",
-			Accounts: []string{"account000"},
-			Limits:   Limits{Account: 1_000, Queue: 10_000},
-			Beat:     viewBeat,
+			Instance: "p000", Accounts: []string{"account000"},
+			Limits: Limits{Account: 1_000, Queue: 10_000}, Beat: viewBeat,
 		}
 		read := func(demands ...float64) {
 			v := crowd(t, len(demands), 0, 1, 1, 0)

@@ -22,14 +22,19 @@ func Insist(
 
 // InsistOn makes writes of one partition in a transaction, as [Insist] makes a request.
 func InsistOn(ctx context.Context, t storage.Table, writes ...storage.Write) error {
-	return Insist(ctx, t, writes[0].Entity.Partition, func(ctx context.Context) (err error) {
-		if len(writes) == 1 { // a transaction is several times as dear
-			_, err = t.Write(ctx, writes[0])
-		} else {
-			_, err = t.Transact(ctx, writes)
-		}
-		return err
+	return Insist(ctx, t, writes[0].Entity.Partition, func(ctx context.Context) error {
+		return WriteAll(ctx, t, writes)
 	})
+}
+
+// WriteAll makes writes of one partition in a transaction, or the one write without.
+func WriteAll(ctx context.Context, t storage.Table, writes []storage.Write) (err error) {
+	if len(writes) == 1 { // a transaction is several times as dear
+		_, err = t.Write(ctx, writes[0])
+	} else {
+		_, err = t.Transact(ctx, writes)
+	}
+	return err
 }
 
 // Retry makes an attempt at something about an object until it succeeds, cannot succeed, or ctx

@@ -7,7 +7,7 @@ import (
 	"github.com/queuepump/queuepump/internal/logs"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
-	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/waits"
 )
 
@@ -125,7 +125,7 @@ func (s *Sampler) observe(ctx context.Context, v *cluster.View) bool {
 		last, marks, err := NewestPoint(ctx, s.queues.Control, s.cfg.Workload)
 		if err != nil {
 			s.log.Warn("the newest row of the history cannot be read", "error", err)
-			if queues.Unanswered(err) || ctx.Err() != nil {
+			if row.MayRetry(err) || ctx.Err() != nil {
 				return false
 			}
 		}

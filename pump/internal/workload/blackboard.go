@@ -87,13 +87,7 @@ func NoteTallies(
 	}
 	ctx, cancel := context.WithTimeout(ctx, row.RequestTimeout)
 	defer cancel()
-	var err error
-	if len(writes) == 1 { // a transaction is several times as dear
-		_, err = t.Write(ctx, writes[0])
-	} else {
-		_, err = t.Transact(ctx, writes)
-	}
-	if err != nil {
+	if err := row.WriteAll(ctx, t, writes); err != nil {
 		return fmt.Errorf("tallies of %d runs, the first of run %s: %w", len(tallies),
 			tallies[0].Run, err)
 	}

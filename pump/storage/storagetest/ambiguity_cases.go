@@ -43,8 +43,7 @@ var ambiguityCases = []testCase{
 		for how, fault := range acted {
 			q := c.queue()
 			c.maybe(fault, "put, answer "+how, func() error {
-				_, err := q.Put(c.ctx, []byte("x"), 0)
-				return err
+				return errOf(q.Put(c.ctx, []byte("x"), 0))
 			})
 			if n := c.visible(q); n != 1 {
 				c.Errorf("answer %s: %d messages", how, n)
@@ -58,8 +57,7 @@ var ambiguityCases = []testCase{
 				c.put(q, "x")
 			}
 			c.maybe(fault, "get, answer "+how, func() error {
-				_, err := q.Get(c.ctx, 32, time.Hour)
-				return err
+				return errOf(q.Get(c.ctx, 32, time.Hour))
 			})
 			if n := c.visible(q); n != 0 {
 				c.Errorf("answer %s: %d messages are visible", how, n)
@@ -84,17 +82,13 @@ var ambiguityCases = []testCase{
 	},
 	{name: "a delete whose answer is lost is Gone when repeated", run: func(c *C) {
 		for _, how := range []string{"lost", "500"} {
-			q := c.queue()
-			c.put(q, "x")
-			m := c.get(q, time.Hour)
+			q, m := c.taken("x")
 			c.maybe(acted[how], "delete, answer "+how, func() error { return q.Delete(c.ctx, m.Receipt) })
 			c.want(storage.Gone, q.Delete(c.ctx, m.Receipt), "the same delete again")
 		}
 	}},
 	{name: "a delete that is lost on the way can be repeated", run: func(c *C) {
-		q := c.queue()
-		c.put(q, "x")
-		m := c.get(q, time.Hour)
+		q, m := c.taken("x")
 		c.maybe(LoseRequest, "delete", func() error { return q.Delete(c.ctx, m.Receipt) })
 		c.must(q.Delete(c.ctx, m.Receipt))
 	}},
@@ -103,12 +97,9 @@ var ambiguityCases = []testCase{
 			if fault == CutAnswer {
 				continue // its answer has no body
 			}
-			q := c.queue()
-			c.put(q, "x")
-			m := c.get(q, time.Hour)
+			q, m := c.taken("x")
 			c.maybe(fault, "renew, answer "+how, func() error {
-				_, err := q.Renew(c.ctx, m.Receipt, 2*time.Hour)
-				return err
+				return errOf(q.Renew(c.ctx, m.Receipt, 2*time.Hour))
 			})
 			c.want(storage.Gone, q.Delete(c.ctx, m.Receipt), "delete with the old receipt")
 			c.want(storage.Gone,
@@ -152,8 +143,7 @@ var ambiguityCases = []testCase{
 		for how, fault := range acted {
 			writes := []storage.Write{insert(how, "a", nil), insert(how, "b", nil)}
 			c.maybe(fault, "transact, answer "+how, func() error {
-				_, err := t.Transact(c.ctx, writes)
-				return err
+				return errOf(t.Transact(c.ctx, writes))
 			})
 			c.want(storage.Exists, errOf(t.Transact(c.ctx, writes)), "the same transaction again")
 			all := c.rows(t, storage.Query{Partition: how})
@@ -191,8 +181,7 @@ var ambiguityCases = []testCase{
 		t := c.table()
 		for how, fault := range acted {
 			c.maybe(fault, "read, answer "+how, func() error {
-				_, err := t.Read(c.ctx, "p", "absent")
-				return err
+				return errOf(t.Read(c.ctx, "p", "absent"))
 			})
 		}
 	}},
@@ -206,8 +195,7 @@ var ambiguityCases = []testCase{
 				"count": func() error { _, err := q.Count(c.ctx); return err },
 				"write": func() error { _, err := t.Write(c.ctx, insert("p", "r", nil)); return err },
 				"transact": func() error {
-					_, err := t.Transact(c.ctx, []storage.Write{insert("p", "r", nil)})
-					return err
+					return errOf(t.Transact(c.ctx, []storage.Write{insert("p", "r", nil)}))
 				},
 			} {
 				before := c.Wire.Requests()

@@ -204,8 +204,7 @@ var blobCases = []testCase{
 		for how, fault := range acted {
 			c.putBlob(box, prefix+how)
 			c.maybe(fault, "get, answer "+how, func() error {
-				_, err := box.Get(c.ctx, prefix+how, 0, 100)
-				return err
+				return errOf(box.Get(c.ctx, prefix+how, 0, 100))
 			})
 			c.maybe(fault, "list, answer "+how, func() (last error) {
 				for _, err := range box.List(c.ctx, prefix, "") {

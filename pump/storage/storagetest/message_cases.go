@@ -65,16 +65,12 @@ var messageCases = []testCase{
 		}
 	}},
 	{name: "an empty text is a message", run: func(c *C) {
-		q := c.queue()
-		c.put(q, "")
-		if m := c.get(q, time.Hour); len(m.Text) != 0 {
+		if _, m := c.taken(""); len(m.Text) != 0 {
 			c.Errorf("put nothing, got %q", m.Text)
 		}
 	}},
 	{name: "text of white space only comes back as it was put", run: func(c *C) {
-		q := c.queue()
-		c.put(q, " \n\t ")
-		if m := c.get(q, time.Hour); string(m.Text) != " \n\t " {
+		if _, m := c.taken(" \n\t "); string(m.Text) != " \n\t " {
 			c.Errorf("put white space, got %q", m.Text)
 		}
 	}},
@@ -214,9 +210,7 @@ var messageCases = []testCase{
 		}
 	}},
 	{name: "deleting twice is Gone", run: func(c *C) {
-		q := c.queue()
-		c.put(q, "x")
-		m := c.get(q, time.Hour)
+		q, m := c.taken("x")
 		c.must(q.Delete(c.ctx, m.Receipt))
 		c.want(storage.Gone, q.Delete(c.ctx, m.Receipt), "second delete")
 		c.want(storage.Gone, errOf(q.Renew(c.ctx, m.Receipt, time.Hour)), "renew of a deleted message")
@@ -272,9 +266,7 @@ var messageCases = []testCase{
 		c.want(storage.Gone, q.Delete(c.ctx, r), "delete after somebody else got the message")
 	}},
 	{name: "a replacement changes the text and kills the old receipt", run: func(c *C) {
-		q := c.queue()
-		c.put(q, "old")
-		m := c.get(q, time.Hour)
+		q, m := c.taken("old")
 		r, err := q.Replace(c.ctx, m.Receipt, []byte("new"), 0)
 		c.must(err)
 		c.want(storage.Gone, q.Delete(c.ctx, m.Receipt), "delete with the old receipt")

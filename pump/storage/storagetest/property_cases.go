@@ -12,6 +12,12 @@ import (
 
 func sprint(v any) string { return fmt.Sprint(v) }
 
+// keeps writes a row "r" and reads it.
+func (c *C) keeps(t storage.Table, properties map[string]any) {
+	c.write(t, insert("p", "r", properties))
+	c.same("read", c.properties(t, "p", "r"), properties)
+}
+
 // Cases about the values in a row.
 var propertyCases = []testCase{
 	{name: "integers are exact", run: func(c *C) {
@@ -23,8 +29,7 @@ var propertyCases = []testCase{
 		} {
 			want[fmt.Sprintf("n%d", i)] = n
 		}
-		c.write(t, insert("p", "r", want))
-		c.same("read", c.properties(t, "p", "r"), want)
+		c.keeps(t, want)
 		all := c.rows(t, storage.Query{Partition: "p"})
 		if len(all) != 1 {
 			c.Fatalf("queried %d rows", len(all))
@@ -40,20 +45,17 @@ var propertyCases = []testCase{
 			"tenth": 0.1, "pi": math.Pi, "big": 1e300, "small": 5e-324, "max": math.MaxFloat64,
 			"negative": -2.5,
 		}
-		c.write(t, insert("p", "r", want))
-		c.same("read", c.properties(t, "p", "r"), want)
+		c.keeps(t, want)
 	}},
 	{name: "a fraction that happens to be whole stays a fraction", run: func(c *C) {
 		t := c.table()
 		want := map[string]any{"three": 3.0, "zero": 0.0}
-		c.write(t, insert("p", "r", want))
-		c.same("read", c.properties(t, "p", "r"), want)
+		c.keeps(t, want)
 	}},
 	{name: "infinities and NaN are kept", run: func(c *C) {
 		t := c.table()
 		want := map[string]any{"inf": math.Inf(1), "minus": math.Inf(-1), "nan": math.NaN()}
-		c.write(t, insert("p", "r", want))
-		c.same("read", c.properties(t, "p", "r"), want)
+		c.keeps(t, want)
 	}},
 	{name: "strings, bytes, booleans and times come back as they were written", run: func(c *C) {
 		t := c.table()
@@ -70,16 +72,14 @@ var propertyCases = []testCase{
 			"early": time.Date(1601, 1, 1, 0, 0, 0, 0, time.UTC),
 			"whole": time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC),
 		}
-		c.write(t, insert("p", "r", want))
-		c.same("read", c.properties(t, "p", "r"), want)
+		c.keeps(t, want)
 		c.must(errOf(t.Transact(c.ctx, []storage.Write{insert("p", "s", want)})))
 		c.same("after a transaction", c.properties(t, "p", "s"), want)
 	}},
 	{name: "control characters in strings are kept", run: func(c *C) {
 		t := c.table()
 		want := map[string]any{"s": "\x00\x01\x1f\x7f\u0085"}
-		c.write(t, insert("p", "r", want))
-		c.same("read", c.properties(t, "p", "r"), want)
+		c.keeps(t, want)
 	}},
 	{name: "names and values that a row cannot have are Invalid and never sent", run: func(c *C) {
 		t := c.table()
@@ -114,8 +114,7 @@ var propertyCases = []testCase{
 	{name: "a binary property holds 64 KiB", run: func(c *C) {
 		t := c.table()
 		want := map[string]any{"b": bytes.Repeat([]byte{0xAB}, storage.MaxProperty)}
-		c.write(t, insert("p", "r", want))
-		c.same("read", c.properties(t, "p", "r"), want)
+		c.keeps(t, want)
 		more := map[string]any{"b": make([]byte, storage.MaxProperty+1)}
 		c.want(storage.TooLarge, errOf(t.Write(c.ctx, insert("p", "bytes", more))), "65,537 bytes")
 	}},
@@ -125,8 +124,7 @@ var propertyCases = []testCase{
 			"s":     strings.Repeat("é", storage.MaxProperty/2),
 			"emoji": strings.Repeat("😀", storage.MaxProperty/4),
 		}
-		c.write(t, insert("p", "r", want))
-		c.same("read", c.properties(t, "p", "r"), want)
+		c.keeps(t, want)
 		more := map[string]any{"s": strings.Repeat("a", storage.MaxProperty/2+1)}
 		c.want(storage.TooLarge, errOf(t.Write(c.ctx, insert("p", "more", more))), "32,769 characters")
 	}},
@@ -144,8 +142,7 @@ var propertyCases = []testCase{
 		for i := range 252 {
 			p[fmt.Sprintf("n%d", i)] = int64(i)
 		}
-		c.write(t, insert("p", "r", p))
-		c.same("read", c.properties(t, "p", "r"), p)
+		c.keeps(t, p)
 		p["more"] = "x"
 		c.want(storage.TooLarge, errOf(t.Write(c.ctx, insert("p", "s", p))), "253 properties")
 	}},

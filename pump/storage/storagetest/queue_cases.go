@@ -100,9 +100,7 @@ var queueCases = []testCase{
 		}
 	}},
 	{name: "clear deletes visible and invisible messages", run: func(c *C) {
-		q := c.queue()
-		c.put(q, "hidden")
-		held := c.get(q, time.Hour)
+		q, held := c.taken("hidden")
 		c.put(q, "visible")
 		c.must(q.Clear(c.ctx))
 		c.expect(q, 0, "%d messages are visible after clear")
@@ -123,8 +121,7 @@ var queueCases = []testCase{
 			"read":   func() error { _, err := t.Read(ended, "p", "r"); return err },
 			"write":  func() error { _, err := t.Write(ended, insert("p", "r", nil)); return err },
 			"transact": func() error {
-				_, err := t.Transact(ended, []storage.Write{insert("p", "r", nil)})
-				return err
+				return errOf(t.Transact(ended, []storage.Write{insert("p", "r", nil)}))
 			},
 			"query": func() error {
 				for _, err := range t.Query(ended, storage.Query{Partition: "p"}) {
@@ -164,12 +161,10 @@ var queueCases = []testCase{
 		one("write", func() error { _, err := t.Write(c.ctx, insert("p", "r", nil)); return err })
 		one("read", func() error { _, err := t.Read(c.ctx, "p", "r"); return err })
 		one("transact", func() error {
-			_, err := t.Transact(c.ctx, []storage.Write{insert("p", "s", nil)})
-			return err
+			return errOf(t.Transact(c.ctx, []storage.Write{insert("p", "s", nil)}))
 		})
 		one("query", func() error {
-			_, err := collect(t.Query(c.ctx, storage.Query{Partition: "p"}))
-			return err
+			return errOf(collect(t.Query(c.ctx, storage.Query{Partition: "p"})))
 		})
 	}},
 }

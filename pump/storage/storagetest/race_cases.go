@@ -26,29 +26,38 @@ func race(run func(i int)) {
 	all.Wait()
 }
 
+// oneWins has sixteen goroutines do what only one can; the others get an error of the code.
+func (c *C) oneWins(others storage.Code, what string, run func(i int) error) {
+	var wins atomic.Int64
+	race(func(i int) {
+		if err := run(i); err == nil {
+			wins.Add(1)
+		} else {
+			c.want(others, err, "a loser's "+what)
+		}
+	})
+	if wins.Load() != 1 {
+		c.Fatalf("%d of sixteen won with their %s", wins.Load(), what)
+	}
+}
+
 // Cases about many clients at once: azsim/AZURE.md C3, R1 to R4.
 var raceCases = []testCase{
 	{name: "of sixteen writers at one ETag exactly one wins", run: func(c *C) {
 		t := c.table()
 		etag := c.write(t, insert("p", "r", map[string]any{"winner": int64(-1)}))
 		for round := range 20 {
-			var wins atomic.Int64
 			var winner atomic.Int64
 			var next atomic.Value
-			race(func(i int) {
+			c.oneWins(storage.Precondition, fmt.Sprintf("write of round %d", round), func(i int) error {
 				mode := []storage.Mode{storage.Replace, storage.Merge}[i%2]
 				e, err := t.Write(c.ctx, write(mode, "p", "r", etag, map[string]any{"winner": int64(i)}))
 				if err == nil {
-					wins.Add(1)
 					winner.Store(int64(i))
 					next.Store(e)
-					return
 				}
-				c.want(storage.Precondition, err, "a loser's write")
+				return err
 			})
-			if wins.Load() != 1 {
-				c.Fatalf("round %d: %d winners", round, wins.Load())
-			}
 			e, err := t.Read(c.ctx, "p", "r")
 			c.must(err)
 			if e.Properties["winner"] != winner.Load() || e.ETag != next.Load() {
@@ -60,18 +69,10 @@ var raceCases = []testCase{
 	{name: "of sixteen inserts of one row exactly one wins", run: func(c *C) {
 		t := c.table()
 		for round := range 10 {
-			var wins atomic.Int64
-			race(func(i int) {
-				_, err := t.Write(c.ctx, insert("p", fmt.Sprintf("r%d", round), map[string]any{"i": int64(i)}))
-				if err == nil {
-					wins.Add(1)
-					return
-				}
-				c.want(storage.Exists, err, "a loser's insert")
+			row := fmt.Sprintf("r%d", round)
+			c.oneWins(storage.Exists, "insert of "+row, func(i int) error {
+				return errOf(t.Write(c.ctx, insert("p", row, map[string]any{"i": int64(i)})))
 			})
-			if wins.Load() != 1 {
-				c.Fatalf("round %d: %d winners", round, wins.Load())
-			}
 		}
 	}},
 	{
@@ -79,25 +80,17 @@ var raceCases = []testCase{
 		run: func(c *C) {
 			t := c.table()
 			for round := range 5 {
-				var wins atomic.Int64
-				race(func(i int) {
+				contested := fmt.Sprintf("contested%d", round)
+				c.oneWins(storage.Exists, "transaction over "+contested, func(i int) error {
 					var writes []storage.Write
 					for n := range 5 {
 						writes = append(writes, insert("p", fmt.Sprintf("own%d.%d.%d", round, i, n), nil))
 					}
-					writes = append(writes, insert("p", fmt.Sprintf("contested%d", round),
-						map[string]any{"winner": int64(i)}))
+					writes = append(writes, insert("p", contested, map[string]any{"winner": int64(i)}))
 					_, err := t.Transact(c.ctx, writes)
-					if err == nil {
-						wins.Add(1)
-						return
-					}
-					c.want(storage.Exists, err, "a loser's transaction")
 					c.index(err, 5, "a loser's transaction")
+					return err
 				})
-				if wins.Load() != 1 {
-					c.Fatalf("round %d: %d winners", round, wins.Load())
-				}
 			}
 			all := c.rows(t, storage.Query{Partition: "p"})
 			if len(all) != 5*6 {
@@ -152,17 +145,7 @@ var raceCases = []testCase{
 		for range 5 {
 			c.put(q, "x")
 			m := c.get(q, time.Hour)
-			var wins atomic.Int64
-			race(func(int) {
-				if err := q.Delete(c.ctx, m.Receipt); err == nil {
-					wins.Add(1)
-				} else {
-					c.want(storage.Gone, err, "a loser's delete")
-				}
-			})
-			if wins.Load() != 1 {
-				c.Errorf("%d of sixteen deletes won", wins.Load())
-			}
+			c.oneWins(storage.Gone, "delete", func(int) error { return q.Delete(c.ctx, m.Receipt) })
 		}
 	}},
 	{
@@ -172,20 +155,14 @@ var raceCases = []testCase{
 			c.put(q, "x")
 			r := c.get(q, time.Hour).Receipt
 			for range 5 {
-				var wins atomic.Int64
 				var next atomic.Value
-				race(func(int) {
+				c.oneWins(storage.Gone, "renewal", func(int) error {
 					n, err := q.Renew(c.ctx, r, time.Hour)
 					if err == nil {
-						wins.Add(1)
 						next.Store(n)
-					} else {
-						c.want(storage.Gone, err, "a loser's renewal")
 					}
+					return err
 				})
-				if wins.Load() != 1 {
-					c.Fatalf("%d of sixteen renewals won", wins.Load())
-				}
 				r = next.Load().(storage.Receipt)
 			}
 			c.must(q.Delete(c.ctx, r))

@@ -273,6 +273,13 @@ func (c *C) queue() storage.Queue {
 	return q
 }
 
+// taken makes a queue with a message, and gets that for an hour.
+func (c *C) taken(text string) (storage.Queue, storage.Message) {
+	q := c.queue()
+	c.put(q, text)
+	return q, c.get(q, time.Hour)
+}
+
 // table makes a table.
 func (c *C) table() storage.Table {
 	t := c.Account.Table(c.name())

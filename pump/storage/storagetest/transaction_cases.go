@@ -8,9 +8,7 @@ import (
 )
 
 // fails makes a transaction that must fail, by the write in place at.
-func (c *C) fails(
-	code storage.Code, t storage.Table, writes []storage.Write, at int, what string,
-) {
+func (c *C) fails(code storage.Code, t storage.Table, writes []storage.Write, at int, what string) {
 	_, err := t.Transact(c.ctx, writes)
 	c.want(code, err, what)
 	c.index(err, at, what)

@@ -26,9 +26,7 @@ var visibilityCases = []testCase{
 	{
 		name: "a get hides its messages and they come back when the visibility ends", waits: true,
 		run: func(c *C) {
-			q := c.queue()
-			c.put(q, "x")
-			held := c.get(q, time.Hour)
+			q, held := c.taken("x")
 			c.expect(q, 0, "%d messages are visible while one is held")
 			c.must(errOf(q.Renew(c.ctx, held.Receipt, time.Second)))
 			c.await("the message to come back", func() bool { return c.visible(q) == 1 })
@@ -74,9 +72,7 @@ var visibilityCases = []testCase{
 		},
 	},
 	{name: "a renewal to 0 makes the message visible now", run: func(c *C) {
-		q := c.queue()
-		c.put(q, "x")
-		m := c.get(q, time.Hour)
+		q, m := c.taken("x")
 		c.must(errOf(q.Renew(c.ctx, m.Receipt, 0)))
 		c.expect(q, 1, "%d messages are visible")
 	}},

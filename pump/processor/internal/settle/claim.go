@@ -3,7 +3,6 @@ package settle
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -12,6 +11,7 @@ import (
 	"github.com/queuepump/queuepump/pump/coordination"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/waits"
+	"github.com/queuepump/queuepump/pump/processor/internal/base"
 )
 
 const (
@@ -27,10 +27,9 @@ const (
 
 // LimitKeys puts claims before the handler, as a processor's Middleware.
 func LimitKeys(
-	claims *coordination.Claims, jitter waits.Jitter, log *slog.Logger,
-	alarm func(kind, msg string, attrs ...any),
+	env *base.Env, claims *coordination.Claims,
 ) func(context.Context, []*pump.Task, func(context.Context, []*pump.Task) []error) []error {
-	return (&limiter{claims: claims, jitter: jitter, log: log, alarm: alarm}).around
+	return (&limiter{env, claims}).around
 }
 
 // limiter lets work on a key begin at most once in an interval, by a row a key (origins B2 to B4).
@@ -40,10 +39,8 @@ func LimitKeys(
 //
 // A task without a key shares it with no other task and is not limited.
 type limiter struct {
+	*base.Env
 	claims *coordination.Claims
-	jitter waits.Jitter
-	log    *slog.Logger
-	alarm  func(kind, msg string, attrs ...any)
 }
 
 // around hands those tasks on together whose claims are granted.
@@ -109,7 +106,7 @@ func (l *limiter) claim(ctx context.Context, t *pump.Task) (*coordination.Claim,
 	case err == nil && verdict == coordination.Fresh:
 		return nil, &pump.TaskError{Outcome: pump.OutcomeDone}
 	case err == nil: // Busy
-		l.log.Debug("another process began this task and has not ended it; it comes back later",
+		l.Log.Debug("another process began this task and has not ended it; it comes back later",
 			"task", taskRef(t), "after", wait)
 		return nil, &pump.TaskError{Outcome: pump.OutcomeUntried, After: max(wait, time.Second)}
 	case ctx.Err() != nil:
@@ -117,10 +114,10 @@ func (l *limiter) claim(ctx context.Context, t *pump.Task) (*coordination.Claim,
 	case errors.Is(err, row.ErrCorrupt):
 		return nil, err // no waiting mends it: the task fails, and its cause names the row
 	}
-	l.alarm("claims", "keys cannot be claimed; their tasks go back for a while", "error", err)
+	l.AlarmOnce("claims", "keys cannot be claimed; their tasks go back for a while", "error", err)
 	return nil, &pump.TaskError{
 		Outcome: pump.OutcomeUntried, Err: err,
-		After: l.jitter.Around(claimAgain, "claim", taskRef(t), uint64(t.Attempt)),
+		After: l.Jitter.Around(claimAgain, "claim", taskRef(t), uint64(t.Attempt)),
 	}
 }
 
@@ -139,12 +136,12 @@ func (l *limiter) done(ctx context.Context, claim *coordination.Claim, t *pump.T
 	switch err := claim.Done(ctx, failed); {
 	case err == nil:
 	case errors.Is(err, coordination.ErrClaimTaken):
-		l.alarm("taken over",
+		l.AlarmOnce("taken over",
 			"work on a key took longer than the least interval between two, so another began meanwhile; "+
 				"make the interval longer than any work takes",
 			"task", taskRef(t))
 	default:
-		l.alarm("claims", "the end of work on a key could not be written", "task", taskRef(t),
+		l.AlarmOnce("claims", "the end of work on a key could not be written", "task", taskRef(t),
 			"error", err)
 	}
 }
