@@ -115,11 +115,7 @@ func (in *Input) connections(p *Plan) int {
 		return processes * math.Ceil(max(each, float64(p.Accounts)))
 	}
 	processors, distributors := float64(p.Processors), float64(p.Distributors)
-	return int(
-		under(
-			p.Requests.Get+p.Requests.Delete+p.Requests.Renew+p.Requests.Bodies, processors,
-		) + under(
-			p.Requests.Put+p.Requests.Bodies, distributors,
-		) + processors + distributors,
-	)
+	r := &p.Requests
+	return int(under(r.Get+r.Delete+r.Renew+r.Bodies, processors) +
+		under(r.Put+r.Bodies, distributors) + processors + distributors)
 }

@@ -114,18 +114,12 @@ func (in *Input) resources(p *Plan) (all []resource) {
 		"%d x %s messages/s; the fullest has %s %% of the tasks", p.Queues, Short(in.QueueLimit),
 		Short(100*queues))
 	if in.HandlerSeconds > 0 {
-		add(
-			"handlers",
-			"more processors, or a higher --concurrency",
+		add("handlers", "more processors, or a higher --concurrency",
 			func(l *load) float64 {
 				return l.rate * in.HandlerSeconds / float64(in.Concurrency) * processors
 			},
 			"%d processors x %d handlers / %s s; the fullest has %s %% of the tasks",
-			p.Processors,
-			in.Concurrency,
-			Short(in.HandlerSeconds),
-			Short(100*processors),
-		)
+			p.Processors, in.Concurrency, Short(in.HandlerSeconds), Short(100*processors))
 	}
 	add("processors' CPU", "more or larger machines",
 		func(l *load) float64 { return l.rate * in.cpu(l) / in.Machine.CPUs * processors },

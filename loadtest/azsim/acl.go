@@ -3,7 +3,6 @@ package azsim
 import (
 	"bytes"
 	"encoding/xml"
-	"fmt"
 	"net/http"
 	"strings"
 	"time"
@@ -22,13 +21,6 @@ type aclError struct {
 	node, value string // "" if the document itself is wrong
 }
 
-func (e *aclError) Error() string {
-	if e.node == "" {
-		return "azsim: no SignedIdentifiers document of at most five policies"
-	}
-	return fmt.Sprintf("azsim: %s cannot be %q", e.node, e.value)
-}
-
 // aclDoc is the document of Set Queue ACL and Set Table ACL.
 type aclDoc struct {
 	XMLName xml.Name `xml:"SignedIdentifiers"`
@@ -43,8 +35,8 @@ type aclDoc struct {
 }
 
 // parseACL reads a SignedIdentifiers document whose permissions are among letters; a missing body
-// is an empty set. Errors are *aclError.
-func parseACL(body []byte, letters string) ([]signedIdentifier, error) {
+// is an empty set.
+func parseACL(body []byte, letters string) ([]signedIdentifier, *aclError) {
 	body = bytes.TrimPrefix(body, []byte(bom))
 	if len(body) == 0 {
 		return nil, nil

@@ -54,9 +54,8 @@ func (r *request) forbidden(detail string) *reply {
 	if r.service == tableService {
 		message = messages["AuthenticationFailed"] + " " + detail // its errors have no extra elements
 	}
-	rep := r.fail(http.StatusForbidden, "AuthenticationFailed", message,
-		element{"AuthenticationErrorDetail", detail})
-	return &rep
+	return new(r.fail(http.StatusForbidden, "AuthenticationFailed", message,
+		element{"AuthenticationErrorDetail", detail}))
 }
 
 func (s *Sim) authoriseBearer(r *request, token string) *reply {

@@ -82,7 +82,7 @@ func BenchmarkSharedKey(b *testing.B) {
 	s := New(Config{Accounts: []Account{{Name: "acct"}}})
 	r := &request{account: s.accounts["acct"], service: queueService, method: "POST", header: http.Header{
 		"X-Ms-Date": {"Sat, 01 Jan 2000 00:00:00 GMT"}, "X-Ms-Version": {"2026-04-06"}, "Content-Length": {"1024"}, "Content-Type": {"application/xml"},
-	}, query: queryValues("messagettl=-1&visibilitytimeout=0")}
+	}, query: map[string][]string{"messagettl": {"-1"}, "visibilitytimeout": {"0"}}}
 	c := &call{path: "/queue/messages"}
 	b.ReportAllocs()
 	for b.Loop() {

@@ -107,20 +107,13 @@ func (r Rule) answer() (status int, code string) {
 	if r.Fault == AnswerAfter {
 		status, code = http.StatusInternalServerError, "InternalError"
 	}
-	if r.Status != 0 {
-		status = r.Status
-	}
-	if r.Code != "" {
-		code = r.Code
-	}
-	return status, code
+	return cmp.Or(r.Status, status), cmp.Or(r.Code, code)
 }
 
 // reply is the answer that the rule gives instead of the operation's own.
 func (r Rule) reply(q *request) reply {
 	status, code := r.answer()
-	rep := q.fail(status, code, "")
-	return rep.retryAfter(r.RetryAfter)
+	return q.fail(status, code, "").retryAfter(r.RetryAfter)
 }
 
 // check refuses a rule that could never do what it says.
@@ -351,12 +344,10 @@ func (s *Sim) Blackout(account string, on bool) { s.darken(account, on, refused)
 func (s *Sim) Hang(account string, on bool) { s.darken(account, on, hanging) }
 
 func (s *Sim) darken(account string, on bool, d darkness) {
-	a := s.accounts[account]
-	if a == nil {
-		return
-	}
 	if !on {
 		d = lit
 	}
-	a.dark.Store(int32(d))
+	if a := s.accounts[account]; a != nil {
+		a.dark.Store(int32(d))
+	}
 }

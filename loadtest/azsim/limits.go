@@ -70,16 +70,11 @@ func NoLimits() Limits {
 }
 
 func (l Limits) filled() Limits {
-	fill := func(r *Rate, published Rate) {
-		if *r == 0 {
-			*r = published
-		}
-	}
-	fill(&l.Queue, 2_000)
-	fill(&l.QueueAccount, 20_000)
-	fill(&l.TablePartition, 2_000)
-	fill(&l.TableAccount, 20_000)
-	fill(&l.Blob, 500)
+	l.Queue = cmp.Or(l.Queue, 2_000)
+	l.QueueAccount = cmp.Or(l.QueueAccount, 20_000)
+	l.TablePartition = cmp.Or(l.TablePartition, 2_000)
+	l.TableAccount = cmp.Or(l.TableAccount, 20_000)
+	l.Blob = cmp.Or(l.Blob, 500)
 	l.GetCost = cmp.Or(l.GetCost, maxMessages)
 	l.QueryCost = cmp.Or(l.QueryCost, 1)
 	l.Burst = cmp.Or(l.Burst, 100*time.Millisecond)
@@ -382,13 +377,11 @@ func (s *Sim) admit(r *request, op *operation) (charge, *reply) {
 	cost := max(op.cost, 1)
 	c := charge{l, bs.partition(op.partition, partitionRate, l.Burst, now), bs.account}
 	if !c.partition.take(now, cost) {
-		rep := s.refuse(l, r, op, true)
-		return c, &rep
+		return c, new(s.refuse(l, r, op, true))
 	}
 	if !c.account.take(now, cost) {
 		c.partition.owe(-cost)
-		rep := s.refuse(l, r, op, false)
-		return c, &rep
+		return c, new(s.refuse(l, r, op, false))
 	}
 	return c, nil
 }
@@ -420,8 +413,7 @@ func (s *Sim) settleTable(c charge, r *request, op *operation, rep *reply) *repl
 			}
 			b := c.table.partition(name, c.TablePartition, c.Burst, now)
 			if !b.take(now, l.n) {
-				refusal := s.refuse(c.limiter, r, op, true)
-				return &refusal
+				return new(s.refuse(c.limiter, r, op, true))
 			}
 		}
 		c.account.owe(max(total-1, 0))
@@ -443,8 +435,7 @@ func (s *Sim) refuse(l *limiter, r *request, op *operation, partition bool) repl
 			}
 		}
 	}
-	rep := r.fail(http.StatusServiceUnavailable, "ServerBusy", message)
-	return rep.retryAfter(l.RetryAfter)
+	return r.fail(http.StatusServiceUnavailable, "ServerBusy", message).retryAfter(l.RetryAfter)
 }
 
 // retryAfter adds the header for a positive d, in whole seconds, rounded up.

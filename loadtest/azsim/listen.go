@@ -152,19 +152,13 @@ func (srv *Server) QueueAddr() string { return srv.queue.Addr().String() }
 func (srv *Server) TableAddr() string { return srv.table.Addr().String() }
 
 // QueueEndpoint is the URL of an account's queue service, path style.
-func (srv *Server) QueueEndpoint(account string) string {
-	return srv.at(srv.queue, "", account)
-}
+func (srv *Server) QueueEndpoint(account string) string { return srv.at(srv.queue, "", account) }
 
 // TableEndpoint is the URL of an account's table service, path style.
-func (srv *Server) TableEndpoint(account string) string {
-	return srv.at(srv.table, "", account)
-}
+func (srv *Server) TableEndpoint(account string) string { return srv.at(srv.table, "", account) }
 
 // BlobEndpoint is the URL of an account's blob service, path style.
-func (srv *Server) BlobEndpoint(account string) string {
-	return srv.at(srv.blob, "", account)
-}
+func (srv *Server) BlobEndpoint(account string) string { return srv.at(srv.blob, "", account) }
 
 // at is the URL of an account's service, on another host if one is given.
 func (srv *Server) at(l net.Listener, host, account string) string {

@@ -1,9 +1,6 @@
 package azsim
 
-import (
-	"errors"
-	"net/http"
-)
+import "net/http"
 
 // getACL: learn.microsoft.com/rest/api/storageservices/get-queue-acl. No SAS
 // may read or write access policies.
@@ -16,8 +13,8 @@ func (s *queueStore) getACL(r *request, name string) reply {
 // setACL: learn.microsoft.com/rest/api/storageservices/set-queue-acl. It
 // replaces everything; no body removes everything.
 func (s *queueStore) setACL(r *request, name string) reply {
-	acl, err := parseACL(r.body, "raup")
-	if bad, ok := errors.AsType[*aclError](err); ok {
+	acl, bad := parseACL(r.body, "raup")
+	if bad != nil {
 		return bad.answer(r)
 	}
 	return s.with(r, name, func(q *queue) reply {

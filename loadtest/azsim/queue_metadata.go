@@ -49,19 +49,15 @@ func readMetadata(r *request) (map[string]string, *reply) {
 		}
 		name := strings.ToLower(k[len(prefix):])
 		value := strings.Join(v, ",")
-		var bad reply
 		switch size += len(name) + len(value); {
 		case name == "":
-			bad = r.fail(http.StatusBadRequest, "EmptyMetadataKey", "")
+			return nil, new(r.fail(http.StatusBadRequest, "EmptyMetadataKey", ""))
 		case !identifier(name):
-			bad = r.fail(http.StatusBadRequest, "InvalidMetadata", "")
+			return nil, new(r.fail(http.StatusBadRequest, "InvalidMetadata", ""))
 		case size > maxMetadata:
-			bad = r.fail(http.StatusBadRequest, "MetadataTooLarge", "")
-		default:
-			m[name] = value
-			continue
+			return nil, new(r.fail(http.StatusBadRequest, "MetadataTooLarge", ""))
 		}
-		return nil, &bad
+		m[name] = value
 	}
 	return m, nil
 }

@@ -52,8 +52,7 @@ func timeToLive(r *request) (int64, *reply) {
 	}
 	forever := ttl == foreverTTL && r.sinceVersion("2017-07-29")
 	if ttl <= 0 && !forever {
-		rep := badParameter(r, "messagettl", itoa(ttl), "messagettl must be positive or -1")
-		return 0, &rep
+		return 0, new(badParameter(r, "messagettl", itoa(ttl), "messagettl must be positive or -1"))
 	}
 	if ttl > defaultTTL && !r.sinceVersion("2017-07-29") {
 		_, rep := intParameter(r, "messagettl", 0, 1, defaultTTL)
@@ -65,20 +64,17 @@ func timeToLive(r *request) (int64, *reply) {
 // messageText reads the text out of the request's body.
 func messageText(r *request) (string, bool, *reply) {
 	text, plain, err := parseMessage(r.body)
-	var bad reply
 	switch {
 	case errors.Is(err, errNoText):
-		bad = r.fail(http.StatusBadRequest, "MissingRequiredXmlNode", "",
-			element{"XmlNodeName", "MessageText"})
+		return "", false, new(r.fail(http.StatusBadRequest, "MissingRequiredXmlNode", "",
+			element{"XmlNodeName", "MessageText"}))
 	case err != nil:
-		bad = r.fail(http.StatusBadRequest, "InvalidXmlDocument", "")
+		return "", false, new(r.fail(http.StatusBadRequest, "InvalidXmlDocument", ""))
 	case len(text) > maxMessageText:
-		bad = r.fail(http.StatusRequestEntityTooLarge, "RequestBodyTooLarge", "",
-			element{"MaxLimit", itoa(maxMessageText)})
-	default:
-		return string(text), plain, nil
+		return "", false, new(r.fail(http.StatusRequestEntityTooLarge, "RequestBodyTooLarge", "",
+			element{"MaxLimit", itoa(maxMessageText)}))
 	}
-	return "", false, &bad
+	return string(text), plain, nil
 }
 
 // nextReceipt makes a receipt unlike any other of the queue.

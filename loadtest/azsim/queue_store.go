@@ -176,8 +176,7 @@ func unsupported(r *request) reply {
 // 63 lower-case letters, digits and single dashes, which are not at the ends.
 func checkQueueName(r *request, name string) *reply {
 	bad := func(code string) *reply {
-		rep := r.fail(http.StatusBadRequest, code, "")
-		return &rep
+		return new(r.fail(http.StatusBadRequest, code, ""))
 	}
 	for i, c := range []byte(name) {
 		switch {
@@ -201,16 +200,14 @@ func intParameter(r *request, name string, def, least, most int64) (int64, *repl
 	}
 	n, err := strconv.ParseInt(text, 10, 32)
 	if err != nil {
-		rep := badParameter(r, name, text, "")
-		return 0, &rep
+		return 0, new(badParameter(r, name, text, ""))
 	}
 	if n < least || n > most {
-		rep := r.fail(http.StatusBadRequest, "OutOfRangeQueryParameterValue", "",
+		return 0, new(r.fail(http.StatusBadRequest, "OutOfRangeQueryParameterValue", "",
 			element{"QueryParameterName", name},
 			element{"QueryParameterValue", text},
 			element{"MinimumAllowed", itoa(least)},
-			element{"MaximumAllowed", itoa(most)})
-		return 0, &rep
+			element{"MaximumAllowed", itoa(most)}))
 	}
 	return n, nil
 }

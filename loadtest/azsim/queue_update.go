@@ -46,16 +46,13 @@ func (s *queueStore) updateMessage(r *request, name, id string) reply {
 
 // checkReceipt refuses a pop receipt that is missing or cannot be one.
 func checkReceipt(r *request) *reply {
-	var bad reply
 	switch text := r.query.Get("popreceipt"); {
 	case text == "":
-		bad = missingParameter(r, "popreceipt")
+		return new(missingParameter(r, "popreceipt"))
 	case !wellFormed(text):
-		bad = badParameter(r, "popreceipt", text, "Invalid pop receipt format")
-	default:
-		return nil
+		return new(badParameter(r, "popreceipt", text, "Invalid pop receipt format"))
 	}
-	return &bad
+	return nil
 }
 
 // held finds the message that the request's receipt proves the holding of. A receipt stays good
@@ -65,16 +62,12 @@ func (q *queue) held(r *request, id string) (*message, *reply) {
 	if u, ok := parseGUID(id); ok {
 		m = q.messages.byID[u]
 	}
-	var bad reply
 	switch {
 	case m == nil:
-		bad = r.fail(http.StatusNotFound, "MessageNotFound", "")
 	case m.receipt.String() == r.query.Get("popreceipt"):
 		return m, nil
 	case r.account.sim.config.PopReceiptMismatch:
-		bad = r.fail(http.StatusBadRequest, "PopReceiptMismatch", "")
-	default:
-		bad = r.fail(http.StatusNotFound, "MessageNotFound", "")
+		return nil, new(r.fail(http.StatusBadRequest, "PopReceiptMismatch", ""))
 	}
-	return nil, &bad
+	return nil, new(r.fail(http.StatusNotFound, "MessageNotFound", ""))
 }

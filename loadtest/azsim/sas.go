@@ -109,9 +109,8 @@ func (r *request) fillIn(token sasToken, op *operation, id string) (sasToken, *r
 			{"sp", token.permission != "" && p.permission != ""},
 		} {
 			if f.twice {
-				rep := badParameter(r, f.name, r.query.Get(f.name),
-					"The field is also specified by the stored access policy.")
-				return token, &rep
+				return token, new(badParameter(r, f.name, r.query.Get(f.name),
+					"The field is also specified by the stored access policy."))
 			}
 		}
 		if token.start.IsZero() {
@@ -173,8 +172,7 @@ func addressIn(sip string, addr netip.Addr) bool {
 }
 
 func (r *request) refused(code string) *reply {
-	rep := r.fail(http.StatusForbidden, code, "")
-	return &rep
+	return new(r.fail(http.StatusForbidden, code, ""))
 }
 
 func (r *request) checkAccountScope(op *operation, t sasToken) *reply {

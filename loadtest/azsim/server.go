@@ -190,7 +190,8 @@ func (s *Sim) newRequest(c *call) *request {
 		now:     s.now(),
 		version: c.header.Get("X-Ms-Version"),
 	}
-	r.query = queryValues(c.rawQuery)
+	// As much of it as can be read: a broken parameter is missing, and refused as missing.
+	r.query, _ = url.ParseQuery(c.rawQuery)
 	r.version = cmp.Or(r.version, r.query.Get("sv")) // a SAS names the version it is to be read by
 	r.account = s.accounts[name]
 	if r.account == nil {
@@ -198,16 +199,6 @@ func (s *Sim) newRequest(c *call) *request {
 		r.secondary = r.account != nil
 	}
 	return r
-}
-
-// queryValues reads as much of a query string as it can: a broken parameter is missing, and refused
-// as missing.
-func queryValues(raw string) url.Values {
-	if raw == "" {
-		return url.Values{}
-	}
-	v, _ := url.ParseQuery(raw)
-	return v
 }
 
 // errShortBody says that a request's body broke off.
@@ -225,12 +216,10 @@ func (r *request) readBody(c *call) (*reply, error) {
 	}
 	switch {
 	case c.length < 0:
-		rep := r.fail(http.StatusLengthRequired, "MissingContentLengthHeader", "")
-		return &rep, nil
+		return new(r.fail(http.StatusLengthRequired, "MissingContentLengthHeader", "")), nil
 	case c.length > limit:
-		rep := r.fail(http.StatusRequestEntityTooLarge, "RequestBodyTooLarge", "",
-			element{"MaxLimit", named})
-		return &rep, nil
+		return new(r.fail(http.StatusRequestEntityTooLarge, "RequestBodyTooLarge", "",
+			element{"MaxLimit", named})), nil
 	case c.length == 0 || c.body == nil:
 		return nil, nil
 	}

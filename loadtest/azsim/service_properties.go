@@ -2,6 +2,7 @@ package azsim
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/xml"
 	"net/http"
 	"strings"
@@ -128,18 +129,10 @@ func (p *serviceProperties) set(r *request) reply {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if doc.Logging != nil {
-		p.doc.Logging = doc.Logging
-	}
-	if doc.HourMetrics != nil {
-		p.doc.HourMetrics = doc.HourMetrics
-	}
-	if doc.MinuteMetrics != nil {
-		p.doc.MinuteMetrics = doc.MinuteMetrics
-	}
-	if doc.Cors != nil {
-		p.doc.Cors = doc.Cors
-	}
+	p.doc.Logging = cmp.Or(doc.Logging, p.doc.Logging)
+	p.doc.HourMetrics = cmp.Or(doc.HourMetrics, p.doc.HourMetrics)
+	p.doc.MinuteMetrics = cmp.Or(doc.MinuteMetrics, p.doc.MinuteMetrics)
+	p.doc.Cors = cmp.Or(doc.Cors, p.doc.Cors)
 	return reply{status: http.StatusAccepted}
 }
 

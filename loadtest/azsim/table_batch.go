@@ -327,7 +327,8 @@ func (s *tableStore) runChanges(b *batch, out *batchWriter) {
 // batchRefusal is a refusal as a part of a batch answers it.
 func batchRefusal(sub *request, e *tableError) reply {
 	a := e.answer(sub)
-	a.header.Set("Content-Type", contentType(errorLevel(sub), tight))
+	level, _ := requestLevel(sub) // the answer must be given in some format
+	a.header.Set("Content-Type", contentType(level, tight))
 	return a
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -51,17 +52,13 @@ func (e *entity) find(name string) (value, bool) {
 	case "Timestamp":
 		return value{kind: edmDateTime, num: e.ticks}, true
 	}
-	i, ok := findProperty(e.properties, name)
+	i, ok := slices.BinarySearchFunc(e.properties, name, func(p property, name string) int {
+		return strings.Compare(p.name, name)
+	})
 	if !ok {
 		return value{}, false
 	}
 	return e.properties[i].value, true
-}
-
-func findProperty(p []property, name string) (int, bool) {
-	return slices.BinarySearchFunc(p, name, func(p property, name string) int {
-		return strings.Compare(p.name, name)
-	})
 }
 
 // merged returns the properties of old with those of p put over them.
@@ -165,11 +162,10 @@ func parsePayload(body []byte) (*payload, *tableError) {
 			if err := checkKey(name, f.text); err != nil {
 				return nil, err
 			}
-			text := f.text
 			if name == "RowKey" {
-				p.rk = &text
+				p.rk = &f.text
 			} else {
-				p.pk = &text
+				p.pk = &f.text
 			}
 		case name == "Timestamp" || strings.HasPrefix(name, "odata."):
 		default:
@@ -291,10 +287,7 @@ func scalar(t json.Token) (jsonLiteral, bool) {
 	case json.Number:
 		return jsonLiteral{'n', t.String()}, true
 	case bool:
-		if t {
-			return jsonLiteral{'b', "true"}, true
-		}
-		return jsonLiteral{'b', "false"}, true
+		return jsonLiteral{'b', strconv.FormatBool(t)}, true
 	}
 	return jsonLiteral{}, false
 }

@@ -123,7 +123,8 @@ func (e *tableError) answer(r *request) reply {
 		return a
 	}
 	a.header = tableHeader(r)
-	a.header.Set("Content-Type", contentType(errorLevel(r), spaced))
+	level, _ := requestLevel(r) // the answer must be given in some format
+	a.header.Set("Content-Type", contentType(level, spaced))
 	return a
 }
 

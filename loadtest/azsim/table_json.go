@@ -1,9 +1,11 @@
 package azsim
 
 import (
+	"cmp"
 	"mime"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 )
 
@@ -53,13 +55,9 @@ func requestLevel(r *request) (metadata, *tableError) {
 		}
 		switch media {
 		case "application/json", "json":
-			switch strings.ToLower(params["odata"]) {
-			case "", "minimalmetadata":
-				return minimalMetadata, nil
-			case "nometadata":
-				return noMetadata, nil
-			case "fullmetadata":
-				return fullMetadata, nil
+			name := cmp.Or(strings.ToLower(params["odata"]), metadataNames[minimalMetadata])
+			if level := slices.Index(metadataNames[:], name); level >= 0 {
+				return metadata(level), nil
 			}
 			refused = errMediaType
 		case "*/*", "application/*":
@@ -72,10 +70,13 @@ func requestLevel(r *request) (metadata, *tableError) {
 	return minimalMetadata, refused
 }
 
-// errorLevel is requestLevel for answers that must be given in some format.
-func errorLevel(r *request) metadata {
-	level, _ := requestLevel(r)
-	return level
+// beginObject begins an answer, with what describes it if the level has that.
+func beginObject(level metadata, context string) []byte {
+	b := []byte{'{'}
+	if level != noMetadata {
+		b = append(appendMember(b, "odata.metadata", context), ',')
+	}
+	return b
 }
 
 // tableHeader is what every OData answer carries.
@@ -98,16 +99,10 @@ func formatETag(ticks int64) string {
 
 // parseETag reads an ETag back.
 func parseETag(s string) (int64, bool) {
-	s, ok := strings.CutPrefix(s, `W/"datetime'`)
-	if !ok {
-		return 0, false
-	}
-	s, ok = strings.CutSuffix(s, `'"`)
-	if !ok {
-		return 0, false
-	}
+	s, begins := strings.CutPrefix(s, `W/"datetime'`)
+	s, ends := strings.CutSuffix(s, `'"`)
 	s, err := url.PathUnescape(s)
-	if err != nil {
+	if !begins || !ends || err != nil {
 		return 0, false
 	}
 	return parseDateTime(s)

@@ -162,11 +162,7 @@ func (s *tableStore) queryEntities(r *request, name string, q entityQuery, separ
 			h.Set("X-Ms-Continuation-Nextrowkey", pageToken(p.next.rk))
 		}
 	}
-	b := []byte{'{'}
-	if level != noMetadata {
-		b = appendMember(b, "odata.metadata", q.context(r, t, ""))
-		b = append(b, ',')
-	}
+	b := beginObject(level, q.context(r, t, ""))
 	b = append(b, `"value":[`...)
 	for i, e := range p.page {
 		if i > 0 {

@@ -214,11 +214,7 @@ func (s *tableStore) getTable(r *request, name string) reply {
 func (s *tableStore) oneTable(r *request, level metadata, status int, name string) reply {
 	h := tableHeader(r)
 	h.Set("Content-Type", contentType(level, spaced))
-	b := []byte{'{'}
-	if level != noMetadata {
-		b = appendMember(b, "odata.metadata", r.baseURL+"/$metadata#Tables/@Element")
-		b = append(b, ',')
-	}
+	b := beginObject(level, r.baseURL+"/$metadata#Tables/@Element")
 	b = s.appendTable(b, r, level, name)
 	return reply{status: status, header: h, body: append(b, '}')}
 }
@@ -247,11 +243,7 @@ func (s *tableStore) queryTables(r *request) reply {
 	}
 	h := tableHeader(r)
 	h.Set("Content-Type", contentType(level, spaced))
-	b := []byte{'{'}
-	if level != noMetadata {
-		b = appendMember(b, "odata.metadata", r.baseURL+"/$metadata#Tables")
-		b = append(b, ',')
-	}
+	b := beginObject(level, r.baseURL+"/$metadata#Tables")
 	b = append(b, `"value":[`...)
 	n := 0
 	for _, name := range s.list(strings.ToLower(from)) {

@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -34,12 +35,8 @@ var edmNames = [...]string{
 }
 
 func parseEDM(name string) (edm, bool) {
-	for kind, n := range edmNames {
-		if n == name {
-			return edm(kind), true
-		}
-	}
-	return 0, false
+	kind := slices.Index(edmNames[:], name)
+	return edm(max(kind, 0)), kind >= 0
 }
 
 // value is one property's value. Values are never changed once made.
