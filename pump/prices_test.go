@@ -27,9 +27,8 @@ func TestPublishedPricesAreNotOfAnotherCurrency(t *testing.T) {
 		{Currency: "EUR"}: true, {Currency: "EUR", Queue: 1}: true, {Currency: "EUR", Table: 1}: true,
 		{Currency: "EUR", Queue: 1, Table: 1}: false,
 	} {
-		if _, _, is := given.Mixed(); is != mixed {
-			t.Errorf("%+v is mixed: %v", given, is)
-		}
+		_, _, is := given.Mixed()
+		proof.Same(t, is, mixed, given, "is mixed")
 	}
 }
 

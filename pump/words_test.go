@@ -41,9 +41,8 @@ func TestAWaitingEndsWithItsTimeoutOrNever(t *testing.T) {
 	stop()
 	ctx, stop = WaitOptions{Timeout: 1}.Within(t.Context())
 	defer stop()
-	if <-ctx.Done(); !errors.Is(context.Cause(ctx), ErrTimeout) {
-		t.Error(context.Cause(ctx))
-	}
+	<-ctx.Done()
+	proof.Is(t, context.Cause(ctx), ErrTimeout)
 }
 
 func TestRequestsAreSummedOverAccountsAndOperations(t *testing.T) {

@@ -128,9 +128,7 @@ func isWellWithout(w *testworld.World, processors ...*processor.Processor) {
 			w.T.Errorf("%s is not ready: %v", s.Instance, s.Reasons)
 		}
 	}
-	if s := w.Status(status.Options{}); len(s.Problems) > 0 {
-		w.T.Errorf("the status has problems: %v", s.Problems)
-	}
+	proof.Alike(w.T, w.Status(status.Options{}).Problems, nil, "problems of the status")
 }
 
 // checkLosses looks at what is said of a run that can be repaired, and of a Sender's that cannot.

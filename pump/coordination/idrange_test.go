@@ -52,9 +52,7 @@ func TestNumbersBeginAtOneAndCostARequestAThousand(t *testing.T) {
 		if first, err := r.Reserve(t.Context(), 7); err != nil || first != 3001 {
 			t.Errorf("%d, %v, want 3001", first, err)
 		}
-		if _, err := r.Reserve(t.Context(), 0); err == nil {
-			t.Error("a range of none was given")
-		}
+		proof.Same(t, proof.ErrOf(r.Reserve(t.Context(), 0)) == nil, false, "a range of none was given")
 		other := mustIDRange(t, client, 1)
 		for want := uint64(3008); want < 3011; want++ {
 			if id, err := other.Next(t.Context()); err != nil || id != want {
@@ -97,9 +95,7 @@ func TestWhoseContextEndsDoesNotFailTheOthers(t *testing.T) {
 		defer cancel()
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			if _, err := r.Next(impatient); err == nil {
-				t.Error("the first did not give up")
-			}
+			proof.Same(t, proof.ErrOf(r.Next(impatient)) == nil, false, "the first did not give up")
 		})
 		time.Sleep(time.Millisecond)
 		wg.Go(func() {
@@ -288,30 +284,22 @@ func TestTheCounterIsExactBeyondInt64AndDoesNotOverflow(t *testing.T) {
 		if first, err := r.Reserve(t.Context(), 500); err != nil || first != start+2000 {
 			t.Errorf("%d, %v", first, err)
 		}
-		if _, err := r.Reserve(t.Context(), 1); err == nil {
-			t.Error("the counter wrapped round")
-		}
+		proof.Same(t, proof.ErrOf(r.Reserve(t.Context(), 1)) == nil, false, "the counter wrapped round")
 	})
 }
 
 func TestNamesThatCannotBeAreRefused(t *testing.T) {
 	table := testkit.NewServer().Client("me")
 	for _, name := range []string{"", "a b", "a/b", "Zürich", "'", strings.Repeat("x", 64)} {
-		if _, err := NewIDRange(table, "city", name, 0); err == nil {
-			t.Errorf("id range %q", name)
-		}
+		proof.Same(t, proof.ErrOf(NewIDRange(table, "city", name, 0)) == nil, false, "id range", name)
 		g := NewGate(table, "city", name)
 		_, err := g.State(t.Context())
 		for _, err := range []error{err, g.Release(t.Context(), "me"), g.Hold(t.Context(), "me"), g.Wait(t.Context(), nil)} {
 			proof.Says(t, err, "letters", name, "gate")
 		}
 	}
-	if _, err := NewIDRange(table, "a city", "orders", 0); err == nil {
-		t.Error("a workload's name")
-	}
-	if _, err := NewIDRange(table, "city", "orders", -1); err == nil {
-		t.Error("a negative size")
-	}
+	proof.Same(t, proof.ErrOf(NewIDRange(table, "a city", "orders", 0)) == nil, false, "a city")
+	proof.Same(t, proof.ErrOf(NewIDRange(table, "city", "orders", -1)) == nil, false, "size -1")
 	must(t, proof.ErrOf(NewIDRange(table, "city", "A-z_0.9~"+strings.Repeat("x", 55), 5)))
 	proof.Same(t, len(table.Sent()), 0, "requests were made")
 }
@@ -372,9 +360,7 @@ func TestAHandleGivesNoNumberTwiceThoughItsRowWentBack(t *testing.T) {
 				if id, err := other.Next(t.Context()); err != nil || id < 34 {
 					t.Errorf("%d, %v: the row was not moved up", id, err)
 				}
-				if n := strings.Count(log.String(), "had come back as it was before"); n != 1 {
-					t.Errorf("it is said %d times: %s", n, log.String())
-				}
+				proof.Same(t, strings.Count(log.String(), "had come back as it was before"), 1, log.String())
 			})
 		})
 	}

@@ -44,9 +44,7 @@ func TestTheDoctorIsSilentOnAHealthyFleetOfTwentyProcesses(t *testing.T) {
 			}
 			time.Sleep(7300 * time.Millisecond)
 		}
-		if left := c.left(); len(left) > 0 {
-			t.Errorf("it has left %q", left)
-		}
+		proof.Alike(t, c.left(), nil, "it has left")
 		for _, d := range ds {
 			d.Stop()
 			<-d.Done
@@ -75,9 +73,8 @@ func TestTheDoctorIsSilentOnWhatStandsStill(t *testing.T) {
 	inClinic(t, workload.Spec{}, 2, 1, func(t *testing.T, c *clinic) {
 		c.PutText("accountb", "work-poison", []byte("old"))
 		c.cut, c.throttles = "accountb", 0
-		if r := c.check(); len(r.Findings) != 0 {
-			t.Errorf("%+v", r.Findings)
-		}
+		r := c.check()
+		proof.Same(t, len(r.Findings), 0, "findings", r.Findings)
 	})
 }
 
@@ -107,9 +104,7 @@ func TestWhatADoctorHasLeftIsRemovedByTheNextOne(t *testing.T) {
 		ctx, interrupt := context.WithCancel(t.Context())
 		time.AfterFunc(60*time.Millisecond, interrupt) // in the middle of the trial
 		doctor.Check(ctx, c.cfg, c.o)
-		if left := c.left(); len(left) > 0 {
-			t.Errorf("interrupted it leaves %q", left)
-		}
+		proof.Alike(t, c.left(), nil, "interrupted it leaves")
 
 		killed := c.Fault(
 			azsim.Rule{Instance: "operator", Fault: azsim.HangBefore},
@@ -151,9 +146,8 @@ func TestTheDoctorTriesAnAccountWithoutATable(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		c.deny("accountb", "AuthorizationPermissionMismatch", "nothing")
-		if r := c.check(); len(r.Findings) != 0 {
-			t.Errorf("%+v", r.Findings)
-		}
+		r := c.check()
+		proof.Same(t, len(r.Findings), 0, "findings", r.Findings)
 		for _, name := range []string{"queuepump", "queuepumpdoctor"} {
 			_, err := c.Cfg.Accounts[1].Storage.Table(name).Read(t.Context(), "a", "b")
 			if !storage.Is(err, storage.Missing) {

@@ -458,9 +458,7 @@ func fill(t *testing.T, c *clinic) {
 	}
 	l.Commit(t.Context(), entries)
 	for _, e := range entries {
-		if e.Err != nil {
-			t.Fatal(e.Err)
-		}
+		proof.Must(t, e.Err)
 	}
 }
 

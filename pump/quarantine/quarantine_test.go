@@ -53,9 +53,8 @@ func TestQuarantineIsListedOverAllAccountsAndPutBack(t *testing.T) {
 			t.Errorf("%v, %v", tasks, err)
 		}
 		for _, a := range w.Cfg.Accounts { // all are there for the next one at once
-			if got := w.Visible(a.Name, workload.PoisonQueue("work")); got != min(32, w.Count(a.Name, workload.PoisonQueue("work"))) {
-				t.Errorf("%s: %d are visible", a.Name, got)
-			}
+			poison := workload.PoisonQueue("work")
+			proof.Same(t, w.Visible(a.Name, poison), min(32, w.Count(a.Name, poison)), a.Name, "visible")
 		}
 		// Also after the context ended in the midst of it.
 		ctx, cancel := context.WithCancel(t.Context())

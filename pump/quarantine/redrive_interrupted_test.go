@@ -81,9 +81,7 @@ func (w *interrupted) again(o quarantine.Options) {
 // expect checks how often the task was done and how many messages are in quarantine.
 func (w *interrupted) expect(what string, done, quarantined int) {
 	w.T.Helper()
-	if n := w.handled.Deliveries(); n != done {
-		w.T.Errorf("%s: the task was done %d times, want %d", what, n, done)
-	}
+	proof.Same(w.T, w.handled.Deliveries(), done, what, "times the task was done")
 	proof.Same(w.T, len(w.Poisoned("accounta")), quarantined, what, "messages are in quarantine")
 }
 

@@ -30,9 +30,7 @@ func TestARedrivenTaskHasABudgetOfNotNowAgain(t *testing.T) {
 		}}
 		p := testworld.Begun(w, processor.New, "p", h, processor.Options{Retry: pump.RetryPolicy{MaxBusy: 2 * time.Hour}})
 		time.Sleep(3 * time.Hour)
-		if n := w.Count("accounta", poison); n != 1 {
-			t.Fatalf("%d messages are in quarantine", n)
-		}
+		proof.Same(t, w.Count("accounta", poison), 1, "messages in quarantine")
 		redrive(w, quarantine.Filter{}, quarantine.Options{})
 		time.Sleep(90 * time.Minute)
 		if s := p.End(); s.Handled != 1 || s.Quarantined != 1 || w.Count("accounta", poison) != 0 {

@@ -265,9 +265,7 @@ func TestQuarantineIsPeekedAtWithoutTakingAnything(t *testing.T) {
 		if w.Requests("GetMessages") != gets || w.Requests("UpdateMessage") != updates {
 			t.Error("messages were taken")
 		}
-		if all := listed(w, quarantine.Filter{}); len(all) != 43 {
-			t.Errorf("%d are left", len(all))
-		}
+		proof.Same(t, len(listed(w, quarantine.Filter{})), 43, "that are left")
 		w.Sim.Blackout("accountb", true)
 		if ms, err = peek(); err == nil || len(ms) != 32 {
 			t.Errorf("with a dark account: %d messages, %v", len(ms), err)

@@ -97,14 +97,10 @@ func TestAStateOfAnotherReducerOrADamagedOneIsRefused(t *testing.T) {
 		t.Errorf("it is totals/2: %v", err)
 	}
 	for n := 1; n < len(b); n++ {
-		if _, err := r.Load(b[:n]); err == nil {
-			t.Errorf("the first %d of %d bytes are a state", n, len(b))
-		}
+		proof.Same(t, proof.ErrOf(r.Load(b[:n])) == nil, false, n, "bytes are a state of", len(b))
 	}
 	b[0]++
-	if _, err := r.Load(b); err == nil {
-		t.Error("a newer layout is a state")
-	}
+	proof.Same(t, proof.ErrOf(r.Load(b)) == nil, false, "a newer layout is a state")
 }
 
 func TestAReducerThatCannotWorkIsRefusedBeforeAnythingIsDone(t *testing.T) {
@@ -175,9 +171,8 @@ func TestAReducerIsPinnedWhenTheRowCanBeWrittenAgain(t *testing.T) {
 		dark.Remove()
 		tasks := w.Spread(1, 3)
 		time.Sleep(2 * time.Minute)
-		if s := p.End(); s.Handled != int64(tasks) {
-			t.Errorf("%d of %d tasks: %+v", s.Handled, tasks, s)
-		}
+		s := p.End()
+		proof.Same(t, s.Handled, int64(tasks), "tasks", s)
 	})
 }
 
@@ -211,9 +206,8 @@ func record(w *testworld.World, l *ledger.Ledger, h pump.Handler, t *pump.Task) 
 		Segment: t.Segment, Epoch: 1, Run: w.Run, Done: codec.MakeNSet(t.N),
 		Contributions: []ledger.Contribution{{N: t.N, Value: value}},
 	}
-	if l.Commit(w.T.Context(), []*ledger.Entry{e}); e.Err != nil {
-		w.T.Fatal(e.Err)
-	}
+	l.Commit(w.T.Context(), []*ledger.Entry{e})
+	proof.Must(w.T, e.Err)
 }
 
 // readCounts gives what handlers.ReadCounts does, a text for each key.
@@ -248,9 +242,7 @@ func TestCountsOfOneKeyInManySegmentsAreOneSortedLine(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		for _, err := range handlers.ReadCounts(ctx, w.Cfg) {
-			if err == nil {
-				t.Error("what was not read is given")
-			}
+			proof.Same(t, err == nil, false, "what was not read is given")
 		}
 	})
 }
@@ -268,9 +260,8 @@ func TestStatesAreThoseOfTheirSegmentsInOrder(t *testing.T) {
 			proof.Must(t, err)
 			got = append(got, fmt.Sprint(state))
 		}
-		if want := []string{"{2 map[key of 3:2]}", "{1 map[key of 41:1]}", "{1 map[key of 60:1]}"}; !slices.Equal(got, want) {
-			t.Errorf("%q, want %q", got, want)
-		}
+		want := []string{"{2 map[key of 3:2]}", "{1 map[key of 41:1]}", "{1 map[key of 60:1]}"}
+		proof.Alike(t, got, want)
 
 		other := totalsReducer()
 		other.Name = "totals/2"
@@ -287,9 +278,7 @@ func TestWithoutAReducerThereIsNoStateAndItSaysSo(t *testing.T) {
 		w.Cfg.Workload = "other"
 		proof.Is(t, proof.ErrOf(readCounts(w)), pump.ErrNoWorkload)
 		_ = w.Sim.Inject(azsim.Rule{Fault: azsim.Answer, Status: 403, Code: "AuthenticationFailed", Service: "table"})
-		if _, err := readCounts(w); err == nil {
-			t.Error("a table that refuses holds no counts")
-		}
+		proof.Same(t, proof.ErrOf(readCounts(w)) == nil, false, "a table that refuses holds no counts")
 	})
 }
 

@@ -51,9 +51,7 @@ func TestACallThatHangsIsSaidAndGivenUp(t *testing.T) {
 		}
 		go hangs()
 		time.Sleep(time.Hour)
-		if n := strings.Count(log.String(), "file=a.txt"); n != 1 {
-			t.Errorf("said %d times: %q", n, log.String())
-		}
+		proof.Same(t, strings.Count(log.String(), "file=a.txt"), 1, "times it is said", log.String())
 		thaw <- 1
 		if err := <-done; err != nil || !strings.Contains(log.String(), "has returned") {
 			t.Errorf("%v: %q", err, log.String())

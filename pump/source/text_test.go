@@ -208,9 +208,7 @@ func TestStandardInputThatTricklesGivesEachLineAtOnce(t *testing.T) {
 		}
 	}
 	out.Close()
-	if _, err := r.Next(t.Context()); err != io.EOF {
-		t.Errorf("got %v", err)
-	}
+	proof.Same(t, proof.ErrOf(r.Next(t.Context())), io.EOF)
 }
 
 func TestFromSeqGivesRecordsBadOnesAndErrors(t *testing.T) {
@@ -226,9 +224,7 @@ func TestFromSeqGivesRecordsBadOnesAndErrors(t *testing.T) {
 	if _, err := r.Next(t.Context()); err == nil || err.Error() != "b: boom" {
 		t.Errorf("got %v", err)
 	}
-	if _, err := r.Next(t.Context()); err != boom {
-		t.Errorf("got %v", err)
-	}
+	proof.Same(t, proof.ErrOf(r.Next(t.Context())), boom)
 	if _, err := s.Open(t.Context(), []byte{}); err == nil {
 		t.Error("an iterator was continued")
 	}
@@ -348,9 +344,7 @@ func FuzzCSVRow(f *testing.F) {
 			err := rows.row(c)
 			want, theirErr := theirs.Read()
 			if err == io.EOF || theirErr != nil {
-				if (err == nil) != (theirErr == nil) {
-					t.Fatalf("%q: %v, but encoding/csv says %v", text, err, theirErr)
-				}
+				proof.Same(t, err == nil, theirErr == nil, text, err, "but encoding/csv says", theirErr)
 				return
 			}
 			if err != nil {

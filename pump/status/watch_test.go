@@ -80,9 +80,7 @@ func TestAWatcherKeepsToItsRate(t *testing.T) {
 		}
 		quiet := w.Sim.Stats().Count("", "")
 		time.Sleep(time.Minute)
-		if now := w.Sim.Stats().Count("", ""); now != quiet {
-			t.Errorf("%d requests while none looks", now-quiet)
-		}
+		proof.Same(t, w.Sim.Stats().Count("", ""), quiet, "requests while none looks")
 	})
 }
 
@@ -110,9 +108,7 @@ func TestAWatcherReadsRowsBesideManyQueues(t *testing.T) {
 				t.Errorf("%+v", a)
 			}
 		}
-		if looked != 24*4 { // some 120 requests: within 8 s
-			t.Errorf("%d queues were looked at", looked)
-		}
+		proof.Same(t, looked, 24*4, "queues that were looked at") // some 120 requests: within 8 s
 	})
 }
 
@@ -384,9 +380,7 @@ func TestTheStatusShowsExactlyHowFarRunsAreInModeOnce(t *testing.T) {
 		}
 	})
 	testworld.In(t, testworld.Plain, 1, 2, nil, func(t *testing.T, w *testworld.World) {
-		if p := exactOf(t, w.Status(status.Options{}), w.Run); p != nil {
-			t.Errorf("at-least-once: %+v", p)
-		}
+		proof.Same(t, exactOf(t, w.Status(status.Options{}), w.Run), nil, "at-least-once")
 	})
 }
 
@@ -397,9 +391,7 @@ func TestADamagedLedgerIsNamedAndNothingExactIsShown(t *testing.T) {
 		s.Record(w.Run, testworld.Below([]uint64{4, 4}), nil)
 		w.DamageHead("head.0001")
 		status := w.Status(status.Options{})
-		if p := exactOf(t, status, w.Run); p != nil {
-			t.Errorf("%+v", p)
-		}
+		proof.Same(t, exactOf(t, status, w.Run), nil)
 		if len(status.Problems) != 1 || !strings.Contains(status.Problems[0], "head.0001") {
 			t.Errorf("problems %q", status.Problems)
 		}

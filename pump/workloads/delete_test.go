@@ -125,9 +125,7 @@ func TestAfterADeletionNothingIsLeftOfAWorkloadAndItsNameIsFree(t *testing.T) {
 		if err != nil || !done.Deleted || steps["noticing"] == 0 || steps["queues"] != 9 || steps["rows"] == 0 {
 			t.Errorf("%+v, %v, %v", done, err, steps)
 		}
-		if left := leftOf(w); len(left) > 0 {
-			t.Errorf("%d are left: %q", len(left), left)
-		}
+		proof.Alike(t, leftOf(w), nil, "are left")
 		if took := time.Since(began); took < queues.RemoveAfter || took > queues.RemoveAfter+20*time.Second {
 			t.Errorf("took %v", took)
 		}
@@ -362,9 +360,7 @@ func TestProcessesOfAWorkloadThatIsDeletedEnd(t *testing.T) {
 		for range 2 {
 			proof.Is(t, <-started, workload.ErrDeleting, "one that was started meanwhile")
 		}
-		if left := leftOf(w); len(left) > 0 {
-			t.Errorf("%q", left)
-		}
+		proof.Alike(t, leftOf(w), nil)
 	})
 }
 
@@ -404,9 +400,7 @@ func TestADeletionThatDiesAtAnyRequestIsFinishedByTheNext(t *testing.T) {
 				if _, err := workloads.Delete(t.Context(), next, workloads.Options{Force: true}); err != nil && !errors.Is(err, pump.ErrNoWorkload) {
 					t.Errorf("after %v at request %d: %v", last, at, err)
 				}
-				if left := leftOf(w); len(left) > 0 {
-					t.Errorf("after %v at request %d: %q", last, at, left)
-				}
+				proof.Alike(t, leftOf(w), nil, "after", last, "at request", at)
 			})
 			if t.Failed() {
 				return

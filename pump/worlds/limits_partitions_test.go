@@ -117,9 +117,8 @@ func TestAThousandSendersAskNoPartitionForMuch(t *testing.T) {
 			all.Go(func() {
 				time.Sleep(time.Duration(i) * time.Minute / n)
 				for more := true; more; {
-					if err := s.Send(t.Context(), source.Record{Key: fmt.Append(nil, "task of ", i), Body: []byte("body")}); err != nil {
-						t.Error(err)
-					}
+					r := source.Record{Key: fmt.Append(nil, "task of ", i), Body: []byte("body")}
+					proof.Is(t, s.Send(t.Context(), r), nil)
 					sent.Add(1)
 					select {
 					case <-stop:
@@ -171,9 +170,8 @@ func TestManyOpenSendersWithOneKeyFitASegment(t *testing.T) {
 			must(t, err)
 			all.Go(func() {
 				time.Sleep(time.Duration(i) * starts / n)
-				if err := s.Send(t.Context(), source.Record{Key: []byte("the key"), Body: []byte("body")}); err != nil {
-					t.Error(err)
-				}
+				r := source.Record{Key: []byte("the key"), Body: []byte("body")}
+				proof.Is(t, s.Send(t.Context(), r), nil)
 				<-stop
 				proof.Is(t, proof.ErrOf(s.Close(t.Context())), nil)
 			})

@@ -70,9 +70,7 @@ func TestAMissingPoisonQueueIsMadeByWhoNeedsIt(t *testing.T) {
 		w.Put("accounta", "work-00", 3, 2)
 		testworld.Ran(w, processor.New, "p", pump.HandlerFunc(func(context.Context, *pump.Task) error { return pump.Reject(testworld.ErrFlop) }), processor.Options{UntilIdle: 2 * time.Minute})
 		proof.Same(t, w.Count("accounta", poison), 3, "messages in the poison queue")
-		if n := w.Left(); n > 0 {
-			t.Errorf("%d messages are left", n)
-		}
+		proof.Same(t, w.Left(), 0, "messages that are left")
 		if w.Logged("the poison queue was missing and has been made") == 0 {
 			t.Error("no log says it")
 		}
@@ -178,7 +176,5 @@ func TestTheJudgeWaitsForAllRunsOfALiveSourceAndTakesNothingOfAQueuesLimit(t *te
 	if w.judge.sealed < 5 {
 		t.Errorf("%d runs were sealed, which are too few to have to wait for", w.judge.sealed)
 	}
-	if n := w.sim.Stats().Count("", "PeekMessages"); n > 0 {
-		t.Errorf("%d looks at messages were charged to queues", n)
-	}
+	proof.Same(t, w.sim.Stats().Count("", "PeekMessages"), 0, "looks that queues were charged")
 }

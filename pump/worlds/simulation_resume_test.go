@@ -87,7 +87,6 @@ func TestAPlayOfSimulatedWorldsThatWasInterruptedGoesOn(t *testing.T) {
 	proof.Same(t, worlds, 3, "worlds are of a kind")
 	*simKindOnly = "another"
 	defer func() { *simKindOnly = "" }()
-	if other, _ := resumeSim(t); other.Worlds != 0 {
-		t.Error("a play of other kinds of worlds goes on with these")
-	}
+	other, _ := resumeSim(t)
+	proof.Same(t, other.Worlds, 0, "a play of other kinds of worlds goes on with these")
 }

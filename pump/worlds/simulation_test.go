@@ -74,9 +74,7 @@ func TestSimulationNothingIsLostWhateverGoesWrong(t *testing.T) {
 			failOnSim(t, w)
 		})
 	}
-	if len(sum.Wrong) > 0 {
-		t.Errorf("an earlier part of this play found something wrong with seeds %v", sum.Wrong)
-	}
+	proof.Same(t, len(sum.Wrong), 0, "seeds wrong in an earlier part of this play", sum.Wrong)
 }
 
 // failOnSim reports what a plan showed, with the plan, which plays it again.

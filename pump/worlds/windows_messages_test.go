@@ -176,9 +176,7 @@ func TestWindow10AReceiptIsGoodAfterItsLeaseWhileNobodyElseGetsTheMessage(t *tes
 		time.Sleep(2 * time.Second)
 		closed := w.Fault(azsim.Rule{Fault: azsim.Answer}, "GetMessages")
 		time.Sleep(2 * time.Minute) // twice the lease
-		if w.Left() != 5 {
-			t.Fatalf("%d messages, want all 5 undeleted", w.Left())
-		}
+		proof.Same(t, w.Left(), 5, "messages, all undeleted")
 		dark.Remove()
 		time.Sleep(30 * time.Second)
 		closed.Remove()

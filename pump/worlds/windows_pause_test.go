@@ -32,9 +32,7 @@ func TestARunIsPausedAgainWhileItsMessagesAreHidden(t *testing.T) {
 		windowHit(t, w.Left()) // messages, each of them hidden or on its way
 		q := testworld.Begun(w, processor.New, "q", h, processor.Options{})
 		time.Sleep(time.Hour)
-		if n := h.Tasks(); n > 0 {
-			t.Errorf("%d tasks were begun", n)
-		}
+		proof.Same(t, h.Tasks(), 0, "tasks that were begun")
 		must(t, proof.ErrOf(workloads.ResumePart(t.Context(), w.Operator(), part)))
 		w.Within(putOffMost+time.Minute, "all is done", func() bool { return h.Tasks() == tasks })
 		p.End()
@@ -58,15 +56,11 @@ func TestAPauseHoldsWhileTheControlAccountIsDark(t *testing.T) {
 		windowHit(t, w.Left())
 		dark.Remove()
 		time.Sleep(3 * time.Minute)
-		if h.Tasks() > 0 {
-			t.Errorf("%d tasks were begun", h.Tasks())
-		}
+		proof.Same(t, h.Tasks(), 0, "tasks that were begun")
 		must(t, proof.ErrOf(workloads.ResumePart(t.Context(), w.Operator(), part)))
 		w.Within(putOffMost+time.Minute, "all is done", func() bool { return h.Tasks() == tasks })
 		s := p.End()
 		h.Expect(t, tasks, tasks)
-		if s.Quarantined+s.Split > 0 {
-			t.Errorf("%+v", s)
-		}
+		proof.Same(t, s.Quarantined+s.Split, 0, s)
 	})
 }

@@ -62,9 +62,7 @@ func expectBodies(w *testworld.World, seen *testworld.Seen, tasks int) {
 		}
 		of[t.ID] = true
 	}
-	if len(of) != tasks {
-		w.T.Errorf("%d of %d tasks were handled", len(of), tasks)
-	}
+	proof.Same(w.T, len(of), tasks, "tasks that were handled")
 }
 
 // swept waits until the run is closed, and its bodies are gone: a closer that begins sweeps.
@@ -410,9 +408,7 @@ func TestQuarantineKeepsBodies(t *testing.T) {
 			if time.Sleep(80 * time.Minute); c.forgot {
 				time.Sleep(4 * time.Hour)
 			}
-			if blobs(w) != 1 {
-				w.T.Error("its body is gone")
-			}
+			proof.Same(w.T, blobs(w), 1, "its body")
 			name := of(w)
 			w.DrainAccount(name)
 			q, err := quarantine.Open(w.T.Context(), w.Operator())
@@ -486,9 +482,7 @@ func TestARedrivenTaskOfAForgottenRunKeepsItsBody(t *testing.T) {
 		time.Sleep(5 * time.Hour)
 		proof.Must(w.T, proof.ErrOf(workloads.Resume(w.T.Context(), w.Operator())))
 		w.Within(7*time.Hour, "it is done", func() bool { return seen.Deliveries() == 5 && w.Left() == 0 })
-		if len(w.Condemned()) > 0 {
-			w.T.Errorf("%v", w.Condemned())
-		}
+		proof.Same(w.T, len(w.Condemned()), 0, "condemned", w.Condemned())
 		w.Within(5*time.Hour, "no body is left", func() bool {
 			time.Sleep(time.Minute)
 			return blobs(w) == 0

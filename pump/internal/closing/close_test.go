@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -35,15 +34,11 @@ func TestOnlyRunsThatAreDoneAreClosed(t *testing.T) {
 		s.Record(divided.ID, sets(2, 3), nil) // as many as were sealed, and others
 		s.Record(open, sets(3, 2), nil)
 		c := w.Closer("c")
-		if _, err := c.Pass(t.Context()); err == nil {
-			t.Error("nothing is said of the run that has more recorded than it has tasks")
-		}
+		proof.Same(t, proof.ErrOf(c.Pass(t.Context())) == nil, false, "more is done than sent")
 		for what, want := range map[pump.RunID]workload.RunState{
 			done.ID: workload.RunClosed, poisoned.ID: workload.RunClosed, behind.ID: workload.RunSealed, divided.ID: workload.RunSealed, open: workload.RunOpen,
 		} {
-			if row := w.RunRow(what); row.State != want {
-				t.Errorf("a run is %s, want %s", row.State, want)
-			}
+			proof.Same(t, w.RunRow(what).State, want, "a run")
 		}
 		// The missing tasks are done, and the open run is sealed.
 		s.Record(behind.ID, sets(3, 2), nil)
@@ -53,9 +48,7 @@ func TestOnlyRunsThatAreDoneAreClosed(t *testing.T) {
 		proof.Must(t, workload.NewRuns(f.Control, "work").Seal(t.Context(), open, counts))
 		_, _ = c.Pass(t.Context())
 		for _, id := range []pump.RunID{behind.ID, open} {
-			if row := w.RunRow(id); row.State != workload.RunClosed {
-				t.Errorf("a run is %s", row.State)
-			}
+			proof.Same(t, w.RunRow(id).State, workload.RunClosed, "a run")
 		}
 	})
 }
@@ -74,22 +67,17 @@ func TestARunThatIsNotAmongThoseThatLiveIsClosedToo(t *testing.T) {
 			testworld.MustPass(t, c)
 			time.Sleep(closing.SumsEvery)
 		}
-		if row := w.RunRow(run.ID); row.State != workload.RunClosed {
-			t.Errorf("it is %s", row.State)
-		}
+		proof.Same(t, w.RunRow(run.ID).State, workload.RunClosed, "the run")
 	})
 }
 
 func TestARunWithoutTasksIsClosedAtOnce(t *testing.T) {
 	testworld.In(t, testworld.Once, 1, 2, nil, func(t *testing.T, w *testworld.World) {
-		if row := testworld.Distributed(w, distributor.New, 0); row.State != workload.RunClosed {
-			t.Errorf("it is %s", row.State)
-		}
+		proof.Same(t, testworld.Distributed(w, distributor.New, 0).State, workload.RunClosed, "the run")
 	})
 	testworld.In(t, testworld.Plain, 1, 2, nil, func(t *testing.T, w *testworld.World) {
-		if row := testworld.Distributed(w, distributor.New, 0); row.State != workload.RunSealed {
-			t.Errorf("at-least-once: it is %s, and no row says what is done", row.State)
-		}
+		row := testworld.Distributed(w, distributor.New, 0)
+		proof.Same(t, row.State, workload.RunSealed, "at-least-once, and no row says what is done")
 	})
 }
 
@@ -103,9 +91,7 @@ func TestTheFirstProcessorClosesRuns(t *testing.T) {
 			all = append(all, testworld.Begun(w, processor.New, fmt.Sprintf("p%d", i), &h, processor.Options{}))
 		}
 		time.Sleep(3 * closing.Every)
-		if row := w.RunRow(run.ID); row.State != workload.RunClosed {
-			t.Errorf("the run is %s", row.State)
-		}
+		proof.Same(t, w.RunRow(run.ID).State, workload.RunClosed, "the run")
 		for _, s := range all {
 			s.End()
 		}
@@ -167,9 +153,7 @@ func TestACloserWithoutProcessorsLooksSeldom(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 		defer cancel()
 		c.Keep(ctx, waits.Jitter("c"), func(context.Context) bool { return true })
-		if row := w.RunRow(run.ID); row.State != workload.RunClosed {
-			t.Errorf("the run is %s", row.State)
-		}
+		proof.Same(t, w.RunRow(run.ID).State, workload.RunClosed, "the run")
 		if passes < 30 || passes > 60 {
 			t.Errorf("%d passes in ten minutes, want one in 15 s", passes)
 		}
@@ -195,9 +179,7 @@ func TestOnePassClosesEveryRunThatIsDone(t *testing.T) {
 			t.Error("what was closed is still in the ledger, and nothing more is said to be done")
 		}
 		for _, id := range ids {
-			if row := w.RunRow(id); row.State != workload.RunClosed {
-				t.Fatalf("a run is %s after one pass", row.State)
-			}
+			proof.Same(t, w.RunRow(id).State, workload.RunClosed, "a run after one pass")
 		}
 		testworld.MustPass(t, c) // lists them for the owners of segments
 		list, err := c.Runs.Prunable(t.Context())
@@ -213,9 +195,7 @@ func TestOnePassClosesEveryRunThatIsDone(t *testing.T) {
 		}
 		before := w.Sim.Stats().Count("", "GetEntity")
 		testworld.MustPass(t, c)
-		if n := w.Sim.Stats().Count("", "GetEntity") - before; n > 0 {
-			t.Errorf("%d rows were read again though nothing has changed", n)
-		}
+		proof.Same(t, w.Sim.Stats().Count("", "GetEntity"), before, "reads, though nothing has changed")
 	})
 }
 
@@ -244,9 +224,7 @@ func TestARunIsStuckWhenTheQueuesAreEmptyAndTasksAreMissing(t *testing.T) {
 			t.Fatalf("%+v, %v", g.Completion, g.err)
 		}
 		for _, want := range []string{"distributor runs repair " + run.ID.String(), fmt.Sprintf("%d of segment %d", run.Sealed[lost]-1, lost)} {
-			if !strings.Contains(stuck.Error(), want) {
-				t.Errorf("%q does not say %q", stuck, want)
-			}
+			proof.Says(t, stuck, want)
 		}
 		if took := time.Since(emptied); took < closing.StuckAfter || took > 2*closing.StuckAfter {
 			t.Errorf("it took %v of %v", took, time.Since(began))

@@ -97,9 +97,7 @@ func TestWaitingEndsWhenEveryTaskIsRecordedAndNotBefore(t *testing.T) {
 		if c := g.Completion; c.State != pump.RunDone || c.Tasks != 1000 || c.Done != 1000 || c.Quarantined != 0 || !c.Closed || len(c.Lacking) != 0 {
 			t.Errorf("%+v", c)
 		}
-		if row := w.RunRow(run.ID); row.State != workload.RunClosed {
-			t.Errorf("the run is %s", row.State)
-		}
+		proof.Same(t, w.RunRow(run.ID).State, workload.RunClosed, "the run")
 		end := g.progress[len(g.progress)-1]
 		if first := g.progress[0]; *first.Total != 1000 || *first.Remaining != 1000 || *first.Percent != 0 || *end.Remaining != 0 || *end.Percent != 100 {
 			t.Errorf("progress %+v ... %+v", first, end)
@@ -128,9 +126,7 @@ func TestTasksInQuarantineEndTheWaitingAndAreReportedApart(t *testing.T) {
 		if c := g.Completion; g.err != nil || c.State != pump.RunQuarantined || c.Done != 498 || c.Quarantined != 2 || c.Closed {
 			t.Errorf("%+v, %v", c, g.err)
 		}
-		if row := w.RunRow(run.ID); row.State != workload.RunSealed {
-			t.Errorf("the run is %s, and a task may still come back from quarantine", row.State)
-		}
+		proof.Same(t, w.RunRow(run.ID).State, workload.RunSealed, "its task may come back")
 	})
 }
 

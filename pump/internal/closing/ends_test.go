@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
@@ -65,7 +66,6 @@ func TestWhatTheEndOfARunWaitsFor(t *testing.T) {
 		t.Errorf("of an ended run: %s", got)
 	}
 	e.keep = 24 * time.Hour // as long as keys of posts may be kept
-	if got := e.Of(Unended{pump.RunID{1}, workload.RunAbandoned, now, ModePosts}); !got.NotBefore.Equal(now.Add(e.keep)) {
-		t.Errorf("a run of posts ends at %v", got.NotBefore)
-	}
+	got := e.Of(Unended{pump.RunID{1}, workload.RunAbandoned, now, ModePosts}).NotBefore
+	proof.Same(t, got.Equal(now.Add(e.keep)), true, "a run of posts ends at", got)
 }

@@ -31,14 +31,10 @@ func TestARunIsNotOverWhileItsTasksWaitInADeepBacklog(t *testing.T) {
 		h := &testworld.Seen{Work: func(ctx context.Context, _ *pump.Task) error { return testworld.Pause(ctx, time.Minute) }}
 		p := testworld.Begun(w, processor.New, "p", h, processor.Options{Concurrency: 1})
 		w.Within(before*time.Minute+time.Hour, "all are handled", func() bool { return h.Tasks() == before+1 })
-		if row := w.RunRow(run); row.State != workload.RunAbandoned {
-			t.Errorf("when its task is handled it is %s", row.State)
-		}
+		proof.Same(t, w.RunRow(run).State, workload.RunAbandoned, "when its task is handled")
 		time.Sleep(150 * time.Minute)
 		p.End()
-		if n := len(w.Poisoned("accounta")); n > 0 {
-			t.Errorf("%d messages are in quarantine", n)
-		}
+		proof.Same(t, len(w.Poisoned("accounta")), 0, "messages in quarantine")
 		if row := w.RunRow(run); row.State != workload.RunEnded || !row.Over {
 			t.Errorf("two and a half hours later it is %s", row.State)
 		}
@@ -55,9 +51,7 @@ func TestARunIsNotOverWhileItsQueueIsDark(t *testing.T) {
 		h := &testworld.Seen{}
 		p := testworld.Begun(w, processor.New, "p", h, processor.Options{})
 		time.Sleep(3 * time.Hour)
-		if row := w.RunRow(run); row.State != workload.RunAbandoned {
-			t.Errorf("while its queue is dark it is %s", row.State)
-		}
+		proof.Same(t, w.RunRow(run).State, workload.RunAbandoned, "while its queue is dark")
 		if w.Logged("queue "+account+"/"+queue+", which p reads") == 0 {
 			t.Error("it is not said which queue the run waits for")
 		}
@@ -160,9 +154,8 @@ func TestARunIsNotOverWhileNoProcessorRuns(t *testing.T) {
 		c := w.Closer("c")
 		c.HorizonBy(func(context.Context) (*cluster.View, error) { return w.View(), nil })
 		w.ClosesFor(c, 3*time.Hour)
-		if row := w.RunRow(run); row.State != workload.RunAbandoned {
-			t.Errorf("after three hours without a processor it is %s: %s", row.State, row.Note)
-		}
+		row := w.RunRow(run)
+		proof.Same(t, row.State, workload.RunAbandoned, "after three hours without a processor", row.Note)
 		if w.Logged("do not end yet") == 0 {
 			t.Error("nothing is said of what the run waits for")
 		}
@@ -170,18 +163,14 @@ func TestARunIsNotOverWhileNoProcessorRuns(t *testing.T) {
 		p := testworld.Begun(w, processor.New, "p", h, processor.Options{})
 		w.Within(time.Minute, "the task is handled", func() bool { return h.Tasks() == 1 })
 		w.ClosesFor(c, 30*time.Minute)
-		if row := w.RunRow(run); row.State != workload.RunAbandoned {
-			t.Errorf("half an hour after its task was handled it is %s", row.State)
-		}
+		proof.Same(t, w.RunRow(run).State, workload.RunAbandoned, "half an hour after its task")
 		w.ClosesFor(c, 2*time.Hour)
 		if row := w.RunRow(run); row.State != workload.RunEnded || !row.Over {
 			t.Errorf("two and a half hours after its last task was handled it is %s", row.State)
 		}
 		p.End()
 		h.Expect(t, 1, 1)
-		if n := len(w.Poisoned("accounta")); n > 0 {
-			t.Errorf("%d messages are in quarantine", n)
-		}
+		proof.Same(t, len(w.Poisoned("accounta")), 0, "messages in quarantine")
 	})
 }
 
@@ -198,13 +187,9 @@ func TestARunIsNotOverWhileItsTaskIsPutBackForHours(t *testing.T) {
 		}}
 		p := testworld.Begun(w, processor.New, "p", h, processor.Options{Retry: pump.RetryPolicy{Max: 4 * time.Hour}})
 		w.Within(4*time.Hour, "it is handled again", func() bool { return h.Deliveries() == 2 })
-		if row := w.RunRow(run); row.State != workload.RunAbandoned {
-			t.Errorf("when its task comes back it is %s", row.State)
-		}
+		proof.Same(t, w.RunRow(run).State, workload.RunAbandoned, "when its task comes back")
 		p.End()
-		if n := len(w.Poisoned("accounta")); n > 0 {
-			t.Errorf("%d messages are in quarantine", n)
-		}
+		proof.Same(t, len(w.Poisoned("accounta")), 0, "messages in quarantine")
 	})
 }
 
@@ -223,13 +208,9 @@ func TestAClosedRunThatIsSealedAgainEndsByItselfLoudly(t *testing.T) {
 		w.Within(5*time.Minute, "the run is closed", func() bool { return w.RunRow(id).State == workload.RunClosed })
 		time.Sleep(2 * time.Minute)
 		sealed.Restore()
-		if row := w.RunRow(id); row.State != workload.RunSealed {
-			t.Fatalf("it came back as %s", row.State)
-		}
+		proof.Same(t, w.RunRow(id).State, workload.RunSealed, "it came back")
 		time.Sleep(30 * time.Minute)
-		if row := w.RunRow(id); row.State != workload.RunSealed {
-			t.Errorf("half an hour later, while something of it may still come, it is %s", row.State)
-		}
+		proof.Same(t, w.RunRow(id).State, workload.RunSealed, "while something of it may still come")
 		time.Sleep(2 * time.Hour)
 		if row := w.RunRow(id); row.State != workload.RunEnded || !row.Over {
 			t.Errorf("two and a half hours later it is %s, over: %v", row.State, row.Over)
@@ -239,9 +220,8 @@ func TestAClosedRunThatIsSealedAgainEndsByItselfLoudly(t *testing.T) {
 		time.Sleep(time.Minute)
 		p.End()
 		h.Expect(t, 1, 1)
-		if _, cause := w.Cause(account); cause.Reason != codec.ReasonRunEnded {
-			t.Errorf("a copy of its task is in quarantine for %q", cause.Reason)
-		}
+		_, cause := w.Cause(account)
+		proof.Same(t, cause.Reason, codec.ReasonRunEnded, "a copy of its task is in quarantine")
 	})
 }
 
@@ -258,9 +238,8 @@ func TestASealedRunWhoseTasksWereLostWaitsForARepair(t *testing.T) {
 		states := func(want workload.RunState) {
 			t.Helper()
 			for _, id := range []pump.RunID{lost.ID, partly.ID} {
-				if row := w.RunRow(id); row.State != want {
-					t.Errorf("%v after it was sealed a run is %s, want %s", time.Since(row.Ended), row.State, want)
-				}
+				row := w.RunRow(id)
+				proof.Same(t, row.State, want, "a run", time.Since(row.Ended), "after it was sealed")
 			}
 		}
 		states(workload.RunSealed)
@@ -283,22 +262,16 @@ func TestASealedRunOfWhichTheLedgerKnowsNothingIsNotOverWhileSomethingMayCome(t 
 		c := w.Closer("c")
 		c.Far = func(context.Context) (closing.Horizon, error) { return closing.Horizon{}, nil }
 		w.ClosesFor(c, 4*time.Hour)
-		if row := w.RunRow(unread.ID); row.State != workload.RunSealed {
-			t.Errorf("while no queue is read it is %s", row.State)
-		}
+		proof.Same(t, w.RunRow(unread.ID).State, workload.RunSealed, "while no queue is read")
 		c = w.Closer("d")
 		proof.Must(t, workload.NoteTallies(t.Context(), w.Table(), "work", "q", workload.RunTally{Run: hidden.ID, Tally: workload.Tally{Handled: 2, Hides: 6 * time.Hour}}))
 		w.ClosesFor(c, 4*time.Hour)
 		if row := w.RunRow(unread.ID); row.State != workload.RunEnded || !row.Over {
 			t.Errorf("four hours after its queues were read it is %s", row.State)
 		}
-		if row := w.RunRow(hidden.ID); row.State != workload.RunSealed {
-			t.Errorf("while one of its tasks is hidden it is %s", row.State)
-		}
+		proof.Same(t, w.RunRow(hidden.ID).State, workload.RunSealed, "while one of its tasks is hidden")
 		w.ClosesFor(c, 5*time.Hour)
-		if row := w.RunRow(hidden.ID); row.State != workload.RunEnded {
-			t.Errorf("hours after its task came back it is %s", row.State)
-		}
+		proof.Same(t, w.RunRow(hidden.ID).State, workload.RunEnded, "hours after its task came back")
 	})
 }
 

@@ -110,9 +110,7 @@ func TestARunWhoseClientIsGoneIsAbandonedAndThenOver(t *testing.T) {
 		if row := w.RunRow(gone); row.State != workload.RunEnded || !row.Over {
 			t.Errorf("after the quiet time: %+v", row)
 		}
-		if row := w.RunRow(there); row.State != workload.RunOpen {
-			t.Errorf("the run of a client that beats is %s", row.State)
-		}
+		proof.Same(t, w.RunRow(there).State, workload.RunOpen, "the run of a client that beats")
 		if list, err := runs.Prunable(t.Context()); err != nil || len(list.Over) != 1 || list.Over[0] != gone {
 			t.Errorf("%+v, %v", list, err)
 		}
@@ -152,9 +150,7 @@ func TestAfterTheRetentionNothingIsLeftOfARun(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		for _, id := range ids {
-			if row := w.RunRow(id); row.State != workload.RunClosed {
-				t.Errorf("a run is %s", row.State)
-			}
+			proof.Same(t, w.RunRow(id).State, workload.RunClosed, "a run")
 		}
 		time.Sleep(90 * time.Minute)
 		all, err := w.AllRuns().List(t.Context(), 100)
@@ -172,9 +168,8 @@ func TestAfterTheRetentionNothingIsLeftOfARun(t *testing.T) {
 		proof.Must(t, err)
 		listed := 0
 		proof.Must(t, q.List(t.Context(), quarantine.Filter{}, func(m *quarantine.Message) bool {
-			if listed++; m.Problem != "" {
-				t.Errorf("%+v", m)
-			}
+			listed++
+			proof.Same(t, m.Problem, "", m)
 			return true
 		}))
 		proof.Same(t, listed, 1, "messages are in quarantine")

@@ -20,9 +20,7 @@ func TestCountsAreReadAsTheyWerePacked(t *testing.T) {
 				want[i][k] = n.Draw(t, "n")
 			}
 		}
-		if got := UnpackOps(PackOps(want)); !slices.Equal(got, want) {
-			t.Fatalf("%v, want %v", got, want)
-		}
+		proof.Alike(t, UnpackOps(PackOps(want)), want)
 	})
 }
 
@@ -41,9 +39,8 @@ func TestDamagedCountsAreRefused(t *testing.T) {
 		"as it was": {1, 1, 1}, "too many": row.Pack([]OpCounts{{OpGet: MostOps + 1}}), "fewer than none": row.Pack([][]int{{-1}}),
 		"a bomb": row.Pack(make([]OpCounts, 4000)),
 	} {
-		if got := UnpackOps(packed); got != nil {
-			t.Errorf("%s: %v", name, got)
-		}
+		got := UnpackOps(packed)
+		proof.Same(t, got == nil, true, name, got)
 	}
 }
 
@@ -59,9 +56,7 @@ func TestAKindIsOfTheServiceThatItIsPaidFor(t *testing.T) {
 		case OpDeleteBlob:
 			want = 0
 		}
-		if l.Of(k.String()) != want {
-			t.Errorf("a %s is of the service %s and costs %v", k, k.Service(), l.Of(k.String()))
-		}
+		proof.Same(t, l.Of(k.String()), want, "what one costs", k, "of the service", k.Service())
 	}
 	all := OpCounts{}
 	for k := range all {

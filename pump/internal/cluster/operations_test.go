@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -79,9 +80,8 @@ func TestABeatSaysWhatWasAskedByAccountAndKind(t *testing.T) {
 		want := OpCounts{}
 		for name, n := range counts {
 			want = want.Add(n)
-			if a := (Asked{n.Of(QueueService), n.Of(TableService)}); got.Asked[name] != a {
-				t.Errorf("%d accounts: %s was asked %+v, want %+v", accounts, name, got.Asked[name], a)
-			}
+			a := Asked{n.Of(QueueService), n.Of(TableService)}
+			proof.Same(t, got.Asked[name], a, accounts, "accounts", name)
 		}
 		if !known || all != want {
 			t.Errorf("%d accounts: %v, %v, want %v", accounts, known, all, want)

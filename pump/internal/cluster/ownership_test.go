@@ -266,9 +266,7 @@ func TestAMemberWhoseRowCannotBeReadIsEvictedWhenItIsSilentAndItsSegmentsAreClai
 				if i := early.Index("a"); i < 0 || early.Members[i].Err == nil || !strings.Contains(fmt.Sprint(early.Damaged), "present.a") {
 					t.Fatalf("a is %v, damaged %v", i, early.Damaged)
 				}
-				if b.trusted()+d.trusted() != 32 {
-					t.Errorf("b trusts %d, d trusts %d while a may live", b.trusted(), d.trusted())
-				}
+				proof.Same(t, b.trusted()+d.trusted(), 32, "while a may live, of b", b.trusted(), "are trusted")
 				time.Sleep(40 * time.Second)
 				after := c.load()
 				if after.Index("a") >= 0 || b.trusted()+d.trusted() != 64 {

@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -152,9 +151,8 @@ func TestAWorkloadMadeAnewBeforeJoiningIsNoticed(t *testing.T) {
 		must(t, err)
 		must(t, r.TryRemove(t.Context(), v))
 		c.ensure(table, workload.Spec{Name: "city", Segments: 256, Delivery: string(pump.AtLeastOnce), Shards: queuesOf(8)})
-		if _, err := Join(t.Context(), before, Options{Instance: "a", Role: RoleProcessor}); !errors.Is(err, workload.ErrReplaced) {
-			t.Errorf("joined with %v", err)
-		}
+		_, err = Join(t.Context(), before, Options{Instance: "a", Role: RoleProcessor})
+		proof.Is(t, err, workload.ErrReplaced, "joined")
 		proof.Same(t, len(c.load().Members), 0, "members left behind")
 	})
 }
@@ -167,14 +165,10 @@ func TestAMemberIsNotDarkBeforeItsFirstLookIsAttendedTo(t *testing.T) {
 		m = c.join("a", func(o *Options) {
 			o.Changed = func(*View) { <-joined; longest.Store(max(longest.Load(), int64(m.Dark()))) }
 		})
-		if dark := m.Dark(); dark > 0 {
-			t.Errorf("dark for %v when it has joined", dark)
-		}
+		proof.Same(t, m.Dark(), 0, "dark when it has joined")
 		close(joined)
 		time.Sleep(20 * time.Second)
-		if dark := time.Duration(longest.Load()); dark > 0 {
-			t.Errorf("dark for %v", dark)
-		}
+		proof.Same(t, time.Duration(longest.Load()), 0, "dark")
 	})
 }
 

@@ -137,9 +137,7 @@ func TestAMusterThatIsBadIsNoNews(t *testing.T) {
 					t.Errorf("%d looks at all rows: the others see nothing any more", after-before)
 				}
 				for name, m := range c.members {
-					if dark := m.Dark(); dark > 0 {
-						t.Errorf("%s is dark for %v", name, dark)
-					}
+					proof.Same(t, m.Dark(), 0, name, "is dark")
 				}
 			})
 		})

@@ -147,9 +147,8 @@ func TestALateBeatRestoresNothingAndAllIsClaimedAgainWithAnotherEpoch(t *testing
 						t.Fatalf("segment %d: %v", h.Segment, err)
 					}
 				}
-				if _, held := a.Hold(0); held != bestEffort {
-					t.Errorf("held %v", held)
-				}
+				_, held := a.Hold(0)
+				proof.Same(t, held, bestEffort, "held")
 				if dark := a.Dark(); dark < 17*time.Second || dark > 23*time.Second {
 					t.Errorf("dark for %v", dark)
 				}
@@ -396,9 +395,7 @@ func TestOptionsThatCannotWorkAreRefusedBeforeAnyRequest(t *testing.T) {
 			"a negative margin":      func(o *Options) { o.Margin = -1 },
 			"a beat of an hour":      func(o *Options) { o.Beat = time.Hour },
 		} {
-			if _, err := c.tryJoin("a", change); err == nil {
-				t.Errorf("%s: accepted", name)
-			}
+			proof.Same(t, proof.ErrOf(c.tryJoin("a", change)) == nil, false, name, "is accepted")
 		}
 		proof.Same(t, len(c.load().Members), 0, "members")
 	})

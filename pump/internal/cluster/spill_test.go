@@ -40,9 +40,8 @@ func TestSpillMarksOfManyAreMergedWhateverAnswersAreLost(t *testing.T) {
 				must(t, members[i%5].ClearSpill(t.Context(), []uint32{i}, choice))
 			}
 		}
-		if got := c.load().Spills; got != nil {
-			t.Errorf("marks %v after all were cleared", got)
-		}
+		got := c.load().Spills
+		proof.Same(t, got == nil, true, "no marks after all were cleared", got)
 	})
 }
 
@@ -76,13 +75,9 @@ func TestAWrongMarkIsRefusedAndADamagedRowOfMarksIsNotOverwritten(t *testing.T) 
 	inCrowd(t, 8, 64, func(t *testing.T, c *crowd) {
 		a := c.join("a")
 		for _, choice := range []int{-1, 0, 3} {
-			if err := a.MarkSpill(t.Context(), []uint32{1}, choice); err == nil {
-				t.Errorf("choice %d", choice)
-			}
+			proof.Same(t, a.MarkSpill(t.Context(), []uint32{1}, choice) == nil, false, "choice", choice)
 		}
-		if err := a.MarkSpill(t.Context(), []uint32{64}, 1); err == nil {
-			t.Error("a segment that is none was marked")
-		}
+		proof.Same(t, a.MarkSpill(t.Context(), []uint32{64}, 1) == nil, false, "segment 64")
 		must(t, a.MarkSpill(t.Context(), []uint32{1}, 1))
 		c.spoil("spill", "Marks", []byte("short"))
 		proof.Says(t, a.MarkSpill(t.Context(), []uint32{2}, 1), "city/spill", "over a damaged row")

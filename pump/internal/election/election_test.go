@@ -83,9 +83,7 @@ func TestTheFirstLeadsAtOnceAndFinishMakesTheNextDueAfterEvery(t *testing.T) {
 			t.Errorf("a second leader: %v, %v", other, err)
 		}
 		time.Sleep(time.Hour) // beating by itself
-		if err := term.Context().Err(); err != nil {
-			t.Fatal(context.Cause(term.Context()))
-		}
+		must(t, context.Cause(term.Context()))
 		mustFinish(t, term)
 		finished := time.Now()
 		proof.Is(t, context.Cause(term.Context()), ErrTermOver, "the term ended by")
@@ -141,9 +139,7 @@ func TestExactlyOneOfManyRunsEachDistribution(t *testing.T) {
 		}
 		wg.Wait()
 		for i, epoch := range epochs {
-			if epoch != uint64(i+1) {
-				t.Fatalf("epochs %v", epochs)
-			}
+			proof.Same(t, epoch, uint64(i+1), epochs)
 		}
 		// 30 s of running and 60 s of waiting, 40 times an hour.
 		if len(epochs) < 39 || len(epochs) > 40 {

@@ -36,9 +36,7 @@ func BenchmarkLedgerEnvelope(b *testing.B) {
 		if i++; i%64 == 0 {
 			l.Commit(context.Background(), entries)
 			for _, e := range entries {
-				if e.Err != nil {
-					b.Fatal(e.Err)
-				}
+				must(b, e.Err)
 			}
 		}
 	}
@@ -53,9 +51,8 @@ func BenchmarkLedgerBegin(b *testing.B) {
 			if records == "scattered" {
 				e.Done = scattered(3, 0, 4)
 			}
-			if l.Commit(context.Background(), []*Entry{e}); e.Err != nil {
-				b.Fatal(e.Err)
-			}
+			l.Commit(context.Background(), []*Entry{e})
+			must(b, e.Err)
 			set := ns(101_000, 102_600)
 			for b.Loop() {
 				begun, err := l.Begin(7, 1, testkit.RunID(1), 0, set)
@@ -91,9 +88,8 @@ func BenchmarkLedgerCommit(b *testing.B) {
 					}
 				}
 				n += 1000
-				if l.Commit(context.Background(), entries); entries[63].Err != nil {
-					b.Fatal(entries[63].Err)
-				}
+				l.Commit(context.Background(), entries)
+				must(b, entries[63].Err)
 			}
 		})
 	}

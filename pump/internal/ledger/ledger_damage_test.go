@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/testkit"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -35,14 +36,11 @@ func populated(t testing.TB) *memTable {
 	}
 	l.Commit(context.Background(), es)
 	for _, e := range es {
-		if e.Err != nil {
-			t.Fatal(e.Err)
-		}
+		must(t, e.Err)
 	}
 	es = []*Entry{{Segment: 7, Epoch: 1, Run: testkit.RunID(4), Done: scattered(3, 0, 1)}}
-	if l.Commit(context.Background(), es); es[0].Err != nil {
-		t.Fatal(es[0].Err)
-	}
+	l.Commit(context.Background(), es)
+	must(t, es[0].Err)
 	return table
 }
 
@@ -330,7 +328,5 @@ func requireSame(t *testing.T, read, written *image) {
 			t.Fatalf("run %s is %+v after it was written, and was %+v", id, b, a)
 		}
 	}
-	if fmt.Sprint(read.foreign.known) != fmt.Sprint(written.foreign.known) {
-		t.Fatalf("foreign %v, want %v", read.foreign.known, written.foreign.known)
-	}
+	proof.Same(t, fmt.Sprint(read.foreign.known), fmt.Sprint(written.foreign.known), "foreign")
 }

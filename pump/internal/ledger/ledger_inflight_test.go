@@ -174,9 +174,7 @@ func TestNoTaskIsInTwoHands(t *testing.T) {
 						recorded[n].Store(true)
 					}
 				}
-				if entry.Err != nil {
-					t.Error(entry.Err)
-				}
+				proof.Is(t, entry.Err, nil)
 			}
 		})
 	}

@@ -116,9 +116,7 @@ func checkBook(t *rapid.T, b *runBook, model modelBook) {
 	for _, known := model[floor]; known; _, known = model[floor] {
 		floor++
 	}
-	if b.floor != floor {
-		t.Fatalf("floor %d, want %d", b.floor, floor)
-	}
+	proof.Same(t, b.floor, floor, "floor")
 	r := &SegmentRecord{image: &image{runs: map[codec.RunID]*runBook{testkit.RunID(1): b}}}
 	want := maps.Clone(model)
 	maps.DeleteFunc(want, func(_ uint64, task modelTask) bool { return task.done })

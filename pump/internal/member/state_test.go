@@ -77,9 +77,7 @@ func TestReadinessSaysTheTruth(t *testing.T) {
 
 		w.Put("accounta", "work-00", 1, 2)
 		time.Sleep(15 * time.Second)
-		if s := p.State(); s.Messages != 1 {
-			t.Errorf("%d messages in hand", s.Messages)
-		}
+		proof.Same(t, p.State().Messages, 1, "messages in hand")
 		run.Stop()
 		time.Sleep(time.Second)
 		is("told to stop", "draining", "it is stopping")

@@ -12,7 +12,6 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"net/url"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -56,9 +55,7 @@ func TestP82ANudgeReachesTheProcessThatItIsFor(t *testing.T) {
 	// Another process has the address now.
 	l, err := send(pump.Nudge{Instance: "p2"})
 	proof.Says(t, err, "421", "a nudge for another process")
-	if len(l) > 0 {
-		t.Errorf("a nudge for another process was taken: %+v", l)
-	}
+	proof.Same(t, len(l), 0, "a nudge for another process was taken", l)
 }
 
 func TestHostileNudgesAreRefused(t *testing.T) {
@@ -123,9 +120,7 @@ func TestANudgeGoesOnlyWhereAnAdminPortCanBe(t *testing.T) {
 		"", "host", "host:", ":80", "host:0", "host:65536", "host:http", "a b:80", "user@host:80", "host:80/path", "host:80?x", "[::1", "-x:80",
 		"http://host:80", "host\n:80", "ho\x00st:80", "host:+80", strings.Repeat("a", 300) + ":80",
 	} {
-		if err := CheckAddress(address); err == nil {
-			t.Errorf("%q is an address", address)
-		}
+		proof.Same(t, CheckAddress(address) == nil, false, address, "is an address")
 	}
 	for _, address := range []string{"host:80", "10.0.0.1:8080", "[2001:db8::1]:1", "a.b-c.example:65535", "localhost:1"} {
 		proof.Is(t, CheckAddress(address), nil, address)
@@ -228,9 +223,8 @@ func TestTheSameNudgeIsSentFourTimesASecondAtMostAndTheLastOneCounts(t *testing.
 		n := pump.Nudge{Address: "h:1", Instance: "p1", Queue: "a/q"}
 		s.Nudge("q", n)
 		time.Sleep(2 * Spread)
-		if l := got.Take(); len(l) != 1 {
-			t.Fatalf("sent at once: %v", l)
-		}
+		l := got.Take()
+		proof.Same(t, len(l), 1, "sent at once", l)
 		for range 100 { // within 700 ms
 			s.Nudge("q", n)
 			time.Sleep(7 * time.Millisecond)
@@ -255,13 +249,9 @@ func TestNudgesNeverHoldUpWhoSendsThem(t *testing.T) {
 		}
 		proof.Same(t, time.Since(began), 0, "waited")
 		time.Sleep(2 * Spread)
-		if l := got.Take(); len(l) != AtOnce {
-			t.Errorf("%d under way at once, want %d", len(l), AtOnce)
-		}
+		proof.Same(t, len(got.Take()), AtOnce, "under way at once")
 		time.Sleep(time.Minute)
-		if l := got.Take(); len(l) != MostWaiting {
-			t.Errorf("%d more were sent, want the %d that had room to wait", len(l), MostWaiting)
-		}
+		proof.Same(t, len(got.Take()), MostWaiting, "more were sent, as had room to wait")
 	})
 }
 
@@ -282,9 +272,7 @@ func TestP9TheSameNudgesAreSentInTheSameOrder(t *testing.T) {
 	first := history()
 	proof.Same(t, len(first), 100, "nudges were sent")
 	for range 5 {
-		if again := history(); !slices.Equal(again, first) {
-			t.Fatalf("first in the order\n%v\nthen\n%v", first, again)
-		}
+		proof.Alike(t, history(), first, "in the order")
 	}
 }
 

@@ -65,9 +65,8 @@ done
 	work := "sh " + worker + " " + mark + " " + release
 	p := start(t, "processor", "run", "--config", w.config, "--exec", work, "--children", "1", "--grace", "1h")
 	address := p.admin()
-	if status, body := ask(t, address, "/healthz"); status != 200 {
-		t.Errorf("/healthz: %d %s", status, body)
-	}
+	status, body := ask(t, address, "/healthz")
+	proof.Same(t, status, 200, "/healthz", body)
 	p.until("it is ready", func() bool { status, _ := ask(t, address, "/readyz"); return status == 200 })
 	p.until("its child has a task", func() bool { return exists(mark) })
 	_, metrics := ask(t, address, "/metrics")
@@ -177,9 +176,8 @@ func TestAGateHoldsProcessorsUntilItIsReleased(t *testing.T) {
 		p.summary(&s)
 		handled += s.Handled
 	}
-	if duplicates := requireEachOnceNamed(t, readDone(t, outs...), n); handled != int64(n+duplicates) {
-		t.Errorf("the summaries say %d tasks", handled)
-	}
+	duplicates := requireEachOnceNamed(t, readDone(t, outs...), n)
+	proof.Same(t, handled, int64(n+duplicates), "tasks, as the summaries say")
 }
 
 // waitsAtGate waits until a process waits at the gate "go" and says so.

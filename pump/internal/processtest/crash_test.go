@@ -124,9 +124,7 @@ func TestAKilledLeadersRunIsContinuedFromItsCheckpoint(t *testing.T) {
 	handled := w.rest("2s")
 	requireEachOnceNamed(t, handled, n)
 	for _, d := range handled {
-		if d.Run != s.Run {
-			t.Fatalf("a task of run %s, want only %s", d.Run, s.Run)
-		}
+		proof.Same(t, d.Run, s.Run, "the run of a task")
 	}
 }
 

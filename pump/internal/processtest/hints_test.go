@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 )
 
@@ -166,9 +167,7 @@ func TestEachPrintedHintCanBePasted(t *testing.T) {
 	for line, isExample := range hints {
 		t.Run(line, func(t *testing.T) {
 			t.Parallel()
-			if wrong := paste(t, line, isExample, 2); wrong != "" {
-				t.Error(wrong)
-			}
+			proof.Same(t, paste(t, line, isExample, 2), "")
 		})
 	}
 	for _, text := range []string{

@@ -201,9 +201,8 @@ func TestEveryCommandWorksWithAManagedIdentity(t *testing.T) {
 		if code := p.wait(); code != c.code || !strings.Contains(p.out.String()+p.log.String(), c.says) {
 			t.Errorf("%s: exit status %d, want %d and %q:\n%s%s", c.command, code, c.code, c.says, tail(p.out.String()), tail(p.log.String()))
 		}
-		if n := machine.tokens(secret); (n == 0) != c.local {
-			t.Errorf("%s asked for %d tokens", c.command, n)
-		}
+		n := machine.tokens(secret)
+		proof.Same(t, n == 0, c.local, c.command, "asked for tokens:", n)
 		return p
 	}
 

@@ -85,9 +85,8 @@ func TestAnOlderVersionLeavesWhatANewerOneWrote(t *testing.T) {
 			b.sim.SetClockOffset(10 * time.Minute) // what was put back is there again
 			b.processor("--until-idle", "1s").succeeds()
 			requireEachOnceNamed(t, b.didOf(run), 40)
-			if _, poison := b.inQueues(); poison != 0 {
-				t.Errorf("%d messages are in quarantine", poison)
-			}
+			_, poison := b.inQueues()
+			proof.Same(t, poison, 0, "messages in quarantine")
 		})
 	}
 }
@@ -172,9 +171,8 @@ func TestAnOlderVersionWorksOnWhatANewerOneUses(t *testing.T) {
 	b.processor("--until-idle", "2s").succeeds()
 	proof.Same(t, requireEachOnceNamed(t, b.didOf(s.Run), tasks-had), 0, "tasks were done twice")
 	for _, args := range [][]string{{"status"}, {"runs", "list"}, {"workload", "show"}, {"doctor"}, {"workload", "pause"}, {"workload", "resume"}} {
-		if p := b.older("distributor", args...); p.wait() != 0 {
-			t.Errorf("%v: %s", args, p.log.String())
-		}
+		p := b.older("distributor", args...)
+		proof.Same(t, p.wait(), 0, args, p.log.String())
 	}
 	t.Logf("the older one did %d tasks; of %d results %d are left; the settings: %s", tasks-had, had, b.results(s.Run), b.prints("distributor", "workload", "set"))
 }

@@ -64,9 +64,7 @@ func TestWhatIsInQuarantineIsSeenRedrivenAndDropped(t *testing.T) {
 				}
 				return n
 			}
-			if n := sum(w.quarantined()); n != 20 {
-				t.Fatalf("%d tasks in quarantine, want 20", n)
-			}
+			proof.Same(t, sum(w.quarantined()), 20, "tasks in quarantine")
 			failed := w.quarantined("--cause", "attempts", "--run", run)
 			if sum(failed) != 10 || failed[0].Attempts != 2 || failed[0].Instance == "" || failed[0].Problem != "" {
 				t.Errorf("%+v", failed)

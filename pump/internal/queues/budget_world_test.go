@@ -284,9 +284,8 @@ func TestAContextThatHasEndedPaysNothing(t *testing.T) {
 		if !storage.Is(err, storage.Canceled) || storage.Ambiguous(err) {
 			t.Errorf("%v: nothing was sent, so nothing is in doubt", err)
 		}
-		if r, _ := f.Requests(); len(r["none"]) != 0 {
-			t.Errorf("counted %v", r)
-		}
+		r, _ := f.Requests()
+		proof.Same(t, len(r["none"]), 0, "counted", r)
 	})
 }
 

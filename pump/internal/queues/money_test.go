@@ -101,9 +101,8 @@ func TestGetsWaitForWhatThereIsToSpend(t *testing.T) {
 		for range 10 { // what settles goes on, and is owed
 			a.Spend("delete")
 		}
-		if _, wait = a.Ready(time.Now()); wait != 10*time.Second {
-			t.Errorf("10 are owed: wait %v", wait)
-		}
+		_, wait = a.Ready(time.Now())
+		proof.Same(t, wait, 10*time.Second, "10 are owed")
 		time.Sleep(wait + time.Millisecond)
 		if ready, _ = a.Ready(time.Now()); !ready {
 			t.Error("it is paid, and not ready")
@@ -245,9 +244,8 @@ func TestACapComesChangesAndGoes(t *testing.T) {
 			t.Error("prices are not taken, or forget what is spent")
 		}
 		balance := a.balance
-		if a.Spend("get"); balance-a.balance != 2 {
-			t.Errorf("a get costs %v", balance-a.balance)
-		}
+		a.Spend("get")
+		proof.Same(t, balance-a.balance, 2, "what a get costs")
 		a.Change(0, dear)
 		r = cluster.Report{}
 		var day pump.CostOfDay

@@ -65,9 +65,7 @@ func TestWhatIsPackedIsReadBackWithinItsBound(t *testing.T) {
 		t.Errorf("%d bytes, %v", len(packed), err)
 	}
 	for _, wrong := range [][]byte{packed, packed[:20], nil, []byte("{}")} {
-		if err := row.Unpack(wrong, 5000, &got); err == nil {
-			t.Errorf("%q is read", wrong)
-		}
+		proof.Same(t, row.Unpack(wrong, 5000, &got) == nil, false, wrong, "is read")
 	}
 }
 
@@ -91,9 +89,7 @@ func TestAnOwnerIsDeadWhenItsRowStoodStillLongEnough(t *testing.T) {
 	for name, wrong := range map[string]row.Times{
 		"no beat": {0, 10, 2}, "a long lease": {1, 2 * time.Hour, 2}, "a large margin": {1, 10, 11}, "one beat": {6, 10, 2},
 	} {
-		if wrong.Check() == nil {
-			t.Errorf("%s is taken", name)
-		}
+		proof.Same(t, wrong.Check() == nil, false, name, "is taken")
 	}
 	var w row.Watch
 	at := time.Unix(1000, 0)

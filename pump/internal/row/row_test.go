@@ -161,9 +161,7 @@ func TestEveryAttemptOfAWriteIsTheSame(t *testing.T) {
 				t.Error("a property that did not change was sent")
 			}
 		}
-		if len(nonces) != 4 {
-			t.Fatalf("%d attempts, want 4", len(nonces))
-		}
+		proof.Same(t, len(nonces), 4, "attempts")
 		for _, n := range nonces {
 			if n != nonces[0] || len(n.(string)) != 32 {
 				t.Errorf("nonces %v differ or are short", nonces)

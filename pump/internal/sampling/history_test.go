@@ -342,8 +342,6 @@ func TestANameIsChecked(t *testing.T) {
 		func() error { _, err := ReadHistory(context.Background(), table, "", time.Time{}); return err }(),
 		func() error { _, _, err := NewestPoint(context.Background(), table, ""); return err }(),
 	} {
-		if err == nil {
-			t.Error("a name that is none is taken")
-		}
+		proof.Same(t, err == nil, false, "a name that is none is taken")
 	}
 }

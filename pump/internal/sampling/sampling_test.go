@@ -31,12 +31,9 @@ func TestWhatIsNotShownIsDividedByWhatMembersSay(t *testing.T) {
 			t.Errorf("%s: %+v, want %d visible", c.name, a, c.visible)
 		}
 	}
-	if a := (sighting{oldest: now.Add(-time.Minute)}).backlog("a", now, 0, 0); a.Oldest != 60 {
-		t.Errorf("%+v", a)
-	}
-	if a := (sighting{oldest: now.Add(time.Minute)}).backlog("a", now, 0, 0); a.Oldest != 0 {
-		t.Errorf("the service's clock is ahead: %+v", a)
-	}
+	proof.Same(t, (sighting{oldest: now.Add(-time.Minute)}).backlog("a", now, 0, 0).Oldest, 60)
+	ahead := sighting{oldest: now.Add(time.Minute)}
+	proof.Same(t, ahead.backlog("a", now, 0, 0).Oldest, 0, "the service's clock is ahead")
 }
 
 func member(instance string, role cluster.Role, samples, waits bool) cluster.Member {

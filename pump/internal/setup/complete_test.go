@@ -54,9 +54,7 @@ func TestForeignQueuesHaveTheNamesThatTheServiceAllows(t *testing.T) {
 		}
 	}
 	twice := pump.Config{Workload: "work", Accounts: []pump.Account{{ConnectionString: development, Foreign: []string{"orders", "orders"}}}}
-	if _, err := Complete(twice); err == nil {
-		t.Error("a queue was taken twice")
-	}
+	proof.Same(t, proof.ErrOf(Complete(twice)) == nil, false, "a queue was taken twice")
 }
 
 func TestTheEncodingOfForeignMessagesIsChecked(t *testing.T) {

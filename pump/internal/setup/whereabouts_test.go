@@ -78,9 +78,7 @@ func TestWhoWaitsForAnotherAccountThanControlSaysForWhich(t *testing.T) {
 		if err := proof.ErrOf(d.Run(t.Context())); !storage.Ambiguous(err) {
 			t.Error(err)
 		}
-		if n := w.Logged("waiting for the control account to answer"); n > 0 {
-			t.Errorf("%d lines say that the control account does not answer", n)
-		}
+		proof.Same(t, w.Logged("waiting for the control account to answer"), 0, "it does not answer")
 		if n := w.Logged("accounts=accountc"); n == 0 {
 			t.Error("no line names the account that does not answer")
 		}
@@ -353,9 +351,8 @@ func TestAnAccountThatTakesPartInAnUnknownWorkloadOfTheNameIsRefused(t *testing.
 			return r
 		}
 		first, second := with("first", 1), with("second", 0) // of a and c, and of b and c
-		if first.start(t.Context()); first.err != nil {
-			t.Fatal(first.err)
-		}
+		first.start(t.Context())
+		proof.Must(t, first.err)
 		second.start(t.Context())
 		if e, ok := errors.AsType[*pump.ConfigError](second.err); !ok || e.Field != "accounts" || !strings.Contains(e.Problem, "of account accounta") || w.HasRow(1) {
 			t.Error(second.err)

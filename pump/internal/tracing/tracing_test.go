@@ -48,9 +48,8 @@ func TestTheSpansOfABatchAndOfFailures(t *testing.T) {
 	tasks := []*pump.Task{{}, {Run: pump.RunID{1}, Segment: 2, N: 3, Trace: traced}}
 	ctx, span := tracer.ProcessBatch(t.Context(), "a/demo-00", tasks)
 	span.End(nil, []error{nil, errors.New("not today")}, nil)
-	if _, none := tracer.ProcessBatch(t.Context(), "a/demo-00", tasks[:1]); none != nil {
-		t.Error("a batch without a traced task has a span")
-	}
+	_, none := tracer.ProcessBatch(t.Context(), "a/demo-00", tasks[:1])
+	proof.Same(t, none, nil, "the span of a batch without a traced task")
 	created, batch := kept.GetSpans()[0], kept.GetSpans()[1]
 	if len(batch.Links) != 1 || batch.Links[0].SpanContext.SpanID() != created.SpanContext.SpanID() || batch.Parent.SpanID() != created.SpanContext.SpanID() ||
 		batch.SpanContext.TraceID() != created.SpanContext.TraceID() || batch.Status.Code != codes.Error || batch.SpanKind != trace.SpanKindConsumer {
@@ -60,9 +59,8 @@ func TestTheSpansOfABatchAndOfFailures(t *testing.T) {
 	if parent, _ := tasks[1].TraceContext(ctx); parent != "00-"+batch.SpanContext.TraceID().String()+"-"+batch.SpanContext.SpanID().String()+"-01" {
 		t.Error(parent)
 	}
-	if parent, _ := tasks[1].TraceContext(t.Context()); parent != string(traced) {
-		t.Error(parent)
-	}
+	parent, _ := tasks[1].TraceContext(t.Context())
+	proof.Same(t, parent, string(traced))
 	for err, code := range map[error]codes.Code{nil: codes.Unset, pump.RetryAfter(time.Second, errors.New("later")): codes.Error, pump.Reject(errors.New("never")): codes.Error} {
 		kept.Reset()
 		_, span := tracer.Process(t.Context(), "a/demo-00", tasks[1])

@@ -42,9 +42,8 @@ func TestMarksComeAndGo(t *testing.T) {
 			t.Errorf("%+v, %v", l, err)
 		}
 		for segment := range uint32(is.Map.Segments) {
-			if l.HasKeyOf(segment, is.Map.Segments) != (segment == shardmap.Segment(key.Key, is.Map.Segments)) {
-				t.Errorf("segment %d", segment)
-			}
+			has := segment == shardmap.Segment(key.Key, is.Map.Segments)
+			proof.Same(t, l.HasKeyOf(segment, is.Map.Segments), has, "segment", segment)
 		}
 		if is, changed, err = SetPausedPart(t.Context(), w.Table, w.Name, run); !changed || err != nil || is.PausedParts.Run(run.Run) != nil {
 			t.Errorf("%+v, %v", is.PausedParts, err)

@@ -78,9 +78,7 @@ func TestWhatLivesIsListedWithEachChangeAndNoLonger(t *testing.T) {
 		if l := now[testkit.RunID(2)]; l.State != RunClosed || l.Tasks != 9 || l.Rest != 2 {
 			t.Errorf("closed: %+v", l)
 		}
-		if l := now[testkit.RunID(3)]; l.State != RunBroken {
-			t.Errorf("broken: %+v", l)
-		}
+		proof.Same(t, now[testkit.RunID(3)].State, RunBroken, "broken")
 		// As it was listed it is forgotten, and what has changed since stays.
 		must(t, runs.End(t.Context(), testkit.RunID(3), true, "by hand"))
 		must(t, runs.Forget(t.Context(), []LiveRun{now[testkit.RunID(2)], now[testkit.RunID(3)], {ID: testkit.RunID(9), Version: now[testkit.RunID(2)].Version}}))
@@ -215,9 +213,7 @@ func TestTheAccountsOfAClientStandInItsRowThroughEachChange(t *testing.T) {
 		runs := NewRuns(testkit.NewServer().Client("me"), "city")
 		id := testkit.RunID(1)
 		has := func(when string) {
-			if l := liveRunsOf(t, runs)[id]; !slices.Equal(l.Accounts, []string{"a1", "a2"}) {
-				t.Errorf("%s: accounts %v", when, l.Accounts)
-			}
+			proof.Alike(t, liveRunsOf(t, runs)[id].Accounts, []string{"a1", "a2"}, when)
 		}
 		for _, step := range []struct {
 			what string

@@ -168,9 +168,7 @@ func TestWhatIsWrongIsNamedWithoutTheSecret(t *testing.T) {
 			t.Errorf("%q: opened", says)
 			continue
 		}
-		if !strings.Contains(err.Error(), says) {
-			t.Errorf("%q, want it to say %q", err, says)
-		}
+		proof.Says(t, err, says)
 		if w, ok := errors.AsType[*OptionError](err); !ok || w.Problem == "" || w.Fix == "" {
 			t.Errorf("%q does not say which option is wrong, and what mends it", err)
 		}

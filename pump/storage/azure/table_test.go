@@ -181,9 +181,8 @@ func TestWritesCarryTheirCondition(t *testing.T) {
 			if r.Method != c.method || !strings.HasSuffix(r.URL.Path, c.path) || r.Header.Get("If-Match") != c.match || r.Header.Get("Prefer") != c.quiet || r.Header.Get("X-HTTP-Method") != "" {
 				t.Errorf("mode %d at %q: %s %s with %v", c.mode, c.etag, r.Method, r.URL, r.Header)
 			}
-			if _, has := r.Header["If-Match"]; has != (c.match != "") {
-				t.Errorf("mode %d: If-Match is there although empty", c.mode)
-			}
+			_, has := r.Header["If-Match"]
+			proof.Same(t, has, c.match != "", c.mode, "has If-Match")
 			if want := body; c.mode != storage.Remove && f.sent != want {
 				t.Errorf("mode %d sent %s, want %s", c.mode, f.sent, want)
 			}

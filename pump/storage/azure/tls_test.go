@@ -48,9 +48,8 @@ func TestWhatIsPlainNeverLeavesThisMachine(t *testing.T) {
 		}
 	}
 	for address, ok := range map[string]bool{"127.0.0.1:80": true, "[::1]:80": true, "[::ffff:127.0.0.1]:80": true, "10.0.0.1:80": false, "0.0.0.0:80": false, "[fe80::1]:80": false, "localhost:80": false} {
-		if err := onlyLoopback("tcp", address, nil); (err == nil) != ok {
-			t.Errorf("a loopback name that resolves to %s: %v", address, err)
-		}
+		err := onlyLoopback("tcp", address, nil)
+		proof.Same(t, err == nil, ok, "a loopback name that resolves to", address, err)
 	}
 }
 

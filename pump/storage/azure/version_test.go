@@ -21,9 +21,8 @@ func TestEveryRequestAsksForTheServiceVersionThatIsSet(t *testing.T) {
 			if got := f.last.Header.Values("X-Ms-Version"); len(got) != 1 || got[0] != "2018-11-09" || len(f.last.Header[strings.ToLower("X-Ms-Version")]) > 0 {
 				t.Errorf("%s: the version asked for is %v", op, got)
 			}
-			if n := strings.Count(f.sent, "x-ms-version:"); n != strings.Count(f.sent, "x-ms-version: 2018-11-09") {
-				t.Errorf("%s: a part of the batch asks for another version:\n%s", op, f.sent)
-			}
+			n := strings.Count(f.sent, "x-ms-version: 2018-11-09")
+			proof.Same(t, strings.Count(f.sent, "x-ms-version:"), n, op, "and its parts ask for it", f.sent)
 		}
 	}
 }
