@@ -119,9 +119,7 @@ func TestChildrenGetNoCredentialsOfOurs(t *testing.T) {
 			}
 		}
 		for _, shown := range []string{"HARMLESS=yes", "ACCOUNT_2=kept", "AZURE_SUBSCRIPTION_TOKEN=kept too", "AZURE_CLIENT_ID=no credential", "AZURE_REGION=norwayeast", "QUEUEPUMP_CONFIG=pump.yaml"} {
-			if !strings.Contains(all, shown) {
-				t.Errorf("%s is not in the environment:\n%s", shown, all)
-			}
+			proof.Has(t, all, shown, "the environment")
 		}
 	}
 	check(strings.Join(ChildEnv(file, keep), "\n"))
@@ -147,9 +145,7 @@ func TestACommandLineIsSplitAsAShellWouldWithoutRunningOne(t *testing.T) {
 		}
 	}
 	for _, in := range []string{"", "  ", "a 'b", `a "b\"`, `a\`} {
-		if got, err := Split(in); err == nil {
-			t.Errorf("%q became %q", in, got)
-		}
+		proof.Says(t, proof.ErrOf(Split(in)), "the command", in)
 	}
 }
 
