@@ -87,9 +87,7 @@ func TestTheHelpOfRunFitsTwoScreens(t *testing.T) {
 		}
 	}
 	for _, want := range []string{"Process:", "Watch:", "Plan:", "completion"} {
-		if !strings.Contains(help(t, "--help"), want) {
-			t.Errorf("%s is not in the help", want)
-		}
+		proof.Has(t, help(t, "--help"), want, "the help")
 	}
 }
 
