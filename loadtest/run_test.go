@@ -185,9 +185,7 @@ func TestAStoppedTestIsSavedAllTheSame(t *testing.T) {
 	if code := cmd.ProcessState.ExitCode(); code != 143 {
 		t.Fatalf("status %d\n%s\n%s", code, out, log)
 	}
-	if !strings.Contains(out.String(), "! the test was cut short") {
-		t.Errorf("printed:\n%s", out)
-	}
+	proof.Has(t, out.String(), "! the test was cut short", "printed")
 	saved(t, filepath.Join(dir, "out"))
 }
 
@@ -251,9 +249,7 @@ func TestThePumpIsToldWhatSimulatedAccountsGive(t *testing.T) {
 	} {
 		proof.Same(t, budgetLimits(budget(tt.limits)), tt.want, name)
 	}
-	if got := budgetLimits(pump.Budget{}); got != (report.Limits{Queue: 2000, Account: 20000, GetCost: 32}) {
-		t.Errorf("by default: %+v", got)
-	}
+	proof.Same(t, budgetLimits(pump.Budget{}), report.Limits{Queue: 2000, Account: 20000, GetCost: 32}, "by default")
 }
 
 func TestAWarningIsShownTwice(t *testing.T) {

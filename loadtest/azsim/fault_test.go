@@ -208,9 +208,7 @@ func TestDeliverTwiceAndReappearEarly(t *testing.T) {
 		w.put("queue", "y", "")
 		s.Inject(Rule{Fault: ReappearEarly, First: 1})
 		m := w.get("queue", "?visibilitytimeout=100")
-		if next := time.Now().Add(100 * time.Second).UTC().Format("15:04:05"); !strings.Contains(m[0].Next, next) {
-			t.Errorf("promised until %s, want %s", m[0].Next, next)
-		}
+		proof.Has(t, m[0].Next, time.Now().Add(100*time.Second).UTC().Format("15:04:05"), "promised until")
 		start := time.Now()
 		for len(w.peek("queue")) == 0 {
 			time.Sleep(time.Second)

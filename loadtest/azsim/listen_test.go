@@ -145,9 +145,7 @@ func TestFaultsReachAClientOnTCP(t *testing.T) {
 	}
 	cancel()
 	s.sim.Blackout("acct", true)
-	if status, err := put(t.Context()); err == nil {
-		t.Errorf("blackout: %d", status)
-	}
+	proof.Says(t, proof.ErrOf(put(t.Context())), "Post ", "blackout")
 	s.sim.Blackout("acct", false)
 	if status, err := put(t.Context()); err != nil || status != 201 {
 		t.Errorf("after the blackout: %d, %v", status, err)

@@ -126,9 +126,7 @@ func TestRollingRestartReplacesEveryProcessor(t *testing.T) {
 	for _, e := range r.Events {
 		events = append(events, e.Text)
 	}
-	if want := []string{"processor 1 is replaced", "processor 2 is replaced", "processor 3 is replaced"}; !slices.Equal(events, want) {
-		t.Errorf("events: %q", events)
-	}
+	proof.Alike(t, events, []string{"processor 1 is replaced", "processor 2 is replaced", "processor 3 is replaced"}, "events")
 	found(t, r, "longest delay, restarts")
 }
 
@@ -248,9 +246,7 @@ func TestWrongOptionsAreNamedBeforeAnythingIsDone(t *testing.T) {
 		}
 		proof.Same(t, w.sim.Stats().Count("", ""), 0, want, "requests were made")
 	}
-	if _, err := Run(t.Context(), newSimulated(1, 1000).World, Options{Scenario: "account-dark"}); err == nil || !strings.Contains(err.Error(), "needs 2 accounts") {
-		t.Errorf("got %v", err)
-	}
+	proof.Says(t, proof.ErrOf(Run(t.Context(), newSimulated(1, 1000).World, Options{Scenario: "account-dark"})), "needs 2 accounts")
 }
 
 func TestProcessorsThatShareQueuesAreNamedAsTrouble(t *testing.T) {
