@@ -90,9 +90,8 @@ func TestAVirtualTestIsSavedShownAndCompared(t *testing.T) {
 	text, log := run(t, dir, 0, "run", "soak", "--virtual", "--accounts", "2", "--rate", "100", "--duration", "30s", "--quiet", "--out", filepath.Join(dir, "out"))
 	proof.Same(t, log, "", "with --quiet the log")
 	path := saved(t, filepath.Join(dir, "out"))
-	if !strings.Contains(text, "soak on simulated accounts in virtual time") || !strings.Contains(text, filepath.Base(path)) {
-		t.Errorf("printed:\n%s", text)
-	}
+	proof.Has(t, text, "soak on simulated accounts in virtual time", "printed")
+	proof.Has(t, text, filepath.Base(path), "printed")
 	out, _ := run(t, dir, 0, "report", path, "--json")
 	r, err := report.Read(strings.NewReader(out))
 	must(t, err)
@@ -227,9 +226,8 @@ func TestMistakesOfRunAndReportAreNamed(t *testing.T) {
 func TestTheHelpNamesEveryScenario(t *testing.T) {
 	out, _ := run(t, t.TempDir(), 0, "run", "--help")
 	for _, s := range scenario.Scenarios() {
-		if !strings.Contains(out, s.Name) || !strings.Contains(out, s.Asks) {
-			t.Errorf("%s is not in the help", s.Name)
-		}
+		proof.Has(t, out, s.Name, "the help")
+		proof.Has(t, out, s.Asks, "the help of", s.Name)
 	}
 	for line := range strings.Lines(scenarioHelp()) {
 		if len(strings.TrimRight(line, "\n")) > 90 {

@@ -72,9 +72,8 @@ func TestOnlyACommandThatWasBegunFails(t *testing.T) {
 
 func TestAFieldThatIsNotInTheFileIsAFlag(t *testing.T) {
 	err := Explain(&pump.ConfigError{Field: "retry.base", Problem: "p", Fix: "f"}, nil)
-	if err.Error() != "--retry-base: p; f" || exitCode(&failure{err}) != 2 {
-		t.Errorf("got %v", err)
-	}
+	proof.Same(t, err.Error(), "--retry-base: p; f")
+	proof.Same(t, exitCode(&failure{err}), 2)
 	err = Explain(&pump.ConfigError{Field: "accounts[1].queues", Problem: "p", Fix: "f"}, &configfile.File{})
 	if _, ok := errors.AsType[configfile.Errors](err); !ok {
 		t.Errorf("got %v", err)

@@ -69,9 +69,8 @@ page: {tokenFile: /etc/queuepump/token, onAdminPort: false}
 	proof.Same(t, cmp.Diff(want.Accounts, f.Config.Accounts, cmpopts.IgnoreUnexported(pump.Account{})), "")
 	proof.Same(t, cmp.Diff(want.Budget, f.Config.Budget), "")
 	proof.Same(t, f.Config.Prices, pump.Prices{Currency: "EUR", Queue: 0.0037, Table: 3e-4, Source: "our contract", Date: "2026-10"})
-	if f.Config.ForeignEncoding != "base64" || f.Config.ForeignKey != "order.city" {
-		t.Errorf("got %+v", f.Config)
-	}
+	proof.Same(t, f.Config.ForeignEncoding, "base64")
+	proof.Same(t, f.Config.ForeignKey, "order.city")
 	if f.Config.Workload != want.Workload || f.Config.Control != want.Control || f.Config.Segments != want.Segments || f.Config.Delivery != want.Delivery {
 		t.Errorf("got %+v", f.Config)
 	}
@@ -207,9 +206,8 @@ func TestAVariableCannotChangeTheStructure(t *testing.T) {
 	f, err := parse("pump.yaml", []byte("workload: ${W}\naccounts: [{endpoint: 'http://127.0.0.1:1/a'}]\n"),
 		environment("W", "abc\nsegments: 64"))
 	must(t, err)
-	if f.Config.Segments != 0 || f.Config.Workload != "abc\nsegments: 64" {
-		t.Errorf("got %+v", f.Config)
-	}
+	proof.Same(t, f.Config.Segments, 0, f.Config)
+	proof.Same(t, f.Config.Workload, "abc\nsegments: 64")
 }
 
 func TestTheEnginesOwnErrorsGetTheirLine(t *testing.T) {

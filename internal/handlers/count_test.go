@@ -101,9 +101,8 @@ func TestWhatIsCountedKeepsNothingOfTheTask(t *testing.T) {
 	k, err := counter("k", "v").Map(t.Context(), &pump.Task{Body: body})
 	must(t, err)
 	clear(body) // the buffer is another task's
-	if k.key != "abc" || k.sum.String() != "12345678901234567890" {
-		t.Errorf("it is %+v now", k)
-	}
+	proof.Same(t, k.key, "abc")
+	proof.Same(t, k.sum.String(), "12345678901234567890")
 }
 
 func TestReducersThatCountBySomethingElseHaveOtherNames(t *testing.T) {

@@ -54,9 +54,8 @@ func TestTheExitStatusDecides(t *testing.T) {
 func TestAProcessGetsTheBodyAndTheRestOfTheTask(t *testing.T) {
 	e := newExecEach(t, command("each"))
 	result, err := e.Work(t.Context(), task("a \"body\""))
-	if err != nil || string(result) != `"a \"body\""` {
-		t.Errorf("got %s, %v", result, err)
-	}
+	must(t, err)
+	proof.Same(t, string(result), `"a \"body\""`)
 	tk := task("environment")
 	tk.Key, tk.ID = []byte("\xff"), strings.Repeat("x", taskline.MaxKey+1)
 	result, err = e.Work(t.Context(), tk)

@@ -18,9 +18,8 @@ func TestASocketOfADeadServerIsTakenOver(t *testing.T) {
 	must(t, err)
 	proof.Says(t, proof.ErrOf(s.listen(t.Context())), "another process listens", "two servers with one socket")
 	info, err := os.Stat(path)
-	if err != nil || info.Mode().Perm() != 0o660 {
-		t.Errorf("%v, %v", info, err)
-	}
+	must(t, err)
+	proof.Same(t, info.Mode().Perm(), 0o660, "the socket's mode")
 	l.Close()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)

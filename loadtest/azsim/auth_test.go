@@ -237,9 +237,8 @@ func TestAWrongKeyIsAuthenticationFailedAndTheAnswerTellsWhatWasSigned(t *testin
 		t.Fatalf("%q", c)
 	}
 	re, _ := errors.AsType[*azcore.ResponseError](err)
-	if re.StatusCode != 403 || !strings.Contains(err.Error(), "x-ms-version:2026-04-06\n/acct/queue") {
-		t.Errorf("the answer does not tell the string to sign: %v", err)
-	}
+	proof.Same(t, re.StatusCode, 403)
+	proof.Says(t, err, "x-ms-version:2026-04-06\n/acct/queue", "the string to sign")
 	if strings.Contains(err.Error(), s.Key("acct")) {
 		t.Error("the answer holds the key")
 	}
@@ -337,8 +336,7 @@ func TestAnExpiredBearerTokenIsAChallengeThatTheClientAnswers(t *testing.T) {
 				n = r.Count
 			}
 		}
-		if n != 2 || cred.given != 3 {
-			t.Errorf("%d challenges and %d tokens, want 2 and 3", n, cred.given)
-		}
+		proof.Same(t, n, 2, "challenges")
+		proof.Same(t, cred.given, 3, "tokens")
 	})
 }

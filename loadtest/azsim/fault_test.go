@@ -159,9 +159,8 @@ func TestTheSameSeedMakesTheSameChoicesWhateverElseGoesOn(t *testing.T) {
 		return h
 	}
 	one := history(1, false)
-	if one != history(1, false) || one != history(1, true) {
-		t.Error("one seed, two histories")
-	}
+	proof.Same(t, one, history(1, false), "the histories of one seed")
+	proof.Same(t, one, history(1, true), "the histories of one seed")
 	if one == history(2, false) {
 		t.Error("two seeds, one history")
 	}
@@ -285,9 +284,8 @@ func TestSparedRequestsMeetNoRuleAndNoBlackout(t *testing.T) {
 		if a, err := spared.try("POST", "/queue/messages", text("x")); err != nil || a.status != 201 {
 			t.Errorf("%v, %v", a, err)
 		}
-		if s.Stats().Blackouts["acct"] != 0 || lost.Hits() != 0 {
-			t.Error("a spared request was hit")
-		}
+		proof.Same(t, s.Stats().Blackouts["acct"], 0, "a spared request")
+		proof.Same(t, lost.Hits(), 0, "a spared request")
 	})
 }
 

@@ -203,9 +203,8 @@ func TestOnlyLoopbackIsServed(t *testing.T) {
 			_ = srv.Close()
 		}
 	}
-	if s.ConnectionString("nosuch") != "" || s.Key("nosuch") != "" {
-		t.Error("an account that does not exist has a key")
-	}
+	proof.Same(t, s.ConnectionString("nosuch"), "", "an account that does not exist")
+	proof.Same(t, s.Key("nosuch"), "", "an account that does not exist")
 }
 
 // AZURE.md, Virtual time: net/http over net.Pipe works inside a bubble.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"net"
 	"net/http"
-	"strings"
 	"syscall"
 	"testing"
 
@@ -45,9 +44,8 @@ func TestADisabledAccountRefusesEveryRequestOfBothServices(t *testing.T) {
 		{table, "GET", "/rows()"},
 	} {
 		a := r.w.do(r.method, r.target, "")
-		if a.status != 403 || !strings.Contains(a.body, "AccountIsDisabled") {
-			t.Errorf("%s %s: %d %s", r.method, r.target, a.status, a.body)
-		}
+		proof.Same(t, a.status, 403, r.method, r.target, a.body)
+		proof.Has(t, a.body, "AccountIsDisabled", r.method, r.target)
 	}
 	proof.Same(t, len(spared.peek("queue")), 1, "who is spared sees … messages, want 1")
 	other.create("queue") // is well

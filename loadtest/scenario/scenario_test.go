@@ -32,9 +32,8 @@ func TestSaturateMeasuresEachSideByItself(t *testing.T) {
 	if both.Handled < 50 || both.Put < 50 {
 		t.Errorf("both: %+v", both)
 	}
-	if put.Processors != 0 || take.Processors != 2 {
-		t.Errorf("%d and %d processors", put.Processors, take.Processors)
-	}
+	proof.Same(t, put.Processors, 0, "processors")
+	proof.Same(t, take.Processors, 2, "processors")
 	if found(t, r, "puts") != put.Put || found(t, r, "share of the limits, puts") != put.Use {
 		t.Error("what was found is not what was measured")
 	}
