@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 )
 
@@ -57,9 +58,7 @@ func startSimulator(tb testing.TB, what simulated) (c *child, at served) {
 	must(tb, cmd.Start())
 	tb.Cleanup(func() {
 		_ = in.Close() // upon which it ends
-		if err := cmd.Wait(); err != nil {
-			tb.Errorf("the simulator: %v", err)
-		}
+		proof.Is(tb, cmd.Wait(), nil, "the simulator")
 	})
 	c = &child{tb: tb, in: json.NewEncoder(in), out: json.NewDecoder(out)}
 	return c, c.ask(what)

@@ -301,9 +301,8 @@ func TestABuilderIsUsedInOrder(t *testing.T) {
 		}
 	}
 	_, h, err := b.Seal(nil)
-	if err != nil || h.Tasks.String() != "5,7" {
-		t.Errorf("sealed %v, %v", h.Tasks, err)
-	}
+	must(t, err)
+	proof.Same(t, h.Tasks.String(), "5,7", "sealed")
 	proof.Is(t, proof.ErrOf(b.Add(Task{N: 8})), errNotReset, "Add after Seal")
 	if _, _, err := b.Seal(nil); !errors.Is(err, errNotReset) {
 		t.Errorf("Seal after Seal: %v", err)

@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 
 	"pgregory.net/rapid"
+
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 // packInChunks makes one stream of content in chunks that end where ends say. It wants none to be
@@ -143,7 +145,6 @@ func TestBase64IsPackedThoughNothingRepeats(t *testing.T) {
 	sealed, _, err := b.Seal(nil)
 	must(t, err)
 	env, err := Open(sealed, Limits{})
-	if err != nil || string(env.Tasks[0].Body) != string(text) {
-		t.Errorf("it is read as something else: %v", err)
-	}
+	must(t, err)
+	proof.Same(t, string(env.Tasks[0].Body), string(text))
 }

@@ -181,9 +181,8 @@ func TestWhatIsKnownOfNotNowStaysInTheHeader(t *testing.T) {
 		sameTasks(t, e.Tasks, tasks)
 		h := e.Header
 		part := open(t, seal(t, h, tasks[:2]))
-		if part.Header.NotNow != told || part.Header.Version != NotNowSince {
-			t.Errorf("%s: a part of it says %+v", name, part.Header)
-		}
+		proof.Same(t, part.Header.NotNow, told, name)
+		proof.Same(t, part.Header.Version, NotNowSince, name)
 		sameTasks(t, part.Tasks, tasks[:2])
 		h.Version = NotNowSince - 1
 		if old := open(t, seal(t, h, tasks)); old.Header.NotNow != (NotNow{}) || old.Header.Version >= NotNowSince {

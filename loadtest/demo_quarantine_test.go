@@ -90,9 +90,7 @@ func TestADamagedMessageStillSaysWhichTasksItCarries(t *testing.T) {
 	}
 	q := inQuarantine()
 	q.add(text)
-	if d := cmp.Diff(map[identity]string{{h.Run.String(), 7, 3}: "", {h.Run.String(), 7, 4}: ""}, q.keys); d != "" {
-		t.Error(d)
-	}
+	proof.Same(t, cmp.Diff(map[identity]string{{h.Run.String(), 7, 3}: "", {h.Run.String(), 7, 4}: ""}, q.keys), "")
 }
 
 // TestLostIsCountedByIdentity: a task that is in quarantine twice, or both
@@ -123,12 +121,8 @@ func TestLostIsCountedByIdentity(t *testing.T) {
 			tr.results.duplicates = int(tt.twin)
 			r, err := tr.report()
 			must(t, err)
-			if d := cmp.Diff([]int64{tt.lost, tt.given, tt.twin}, []int64{r.Lost, r.Quarantined, r.Duplicates}); d != "" {
-				t.Errorf("lost, quarantined, duplicates: %s", d)
-			}
-			if failed := r.verdict() != nil; failed != (tt.lost+tt.given > 0) {
-				t.Errorf("verdict %v", r.verdict())
-			}
+			proof.Alike(t, []int64{r.Lost, r.Quarantined, r.Duplicates}, []int64{tt.lost, tt.given, tt.twin}, "lost, quarantined, duplicates")
+			proof.Same(t, r.verdict() != nil, tt.lost+tt.given > 0, "a failure", r.verdict())
 		})
 	}
 }

@@ -161,9 +161,7 @@ func TestTheReportAddsUpWhatAllProcessesDid(t *testing.T) {
 	}
 	r, err := tr.report()
 	must(t, err)
-	if d := cmp.Diff(pump.Requests{"a": {"put": 2, "get": 4, "delete": 1}, "b": {"get": 1}}, r.Requests); d != "" {
-		t.Error(d)
-	}
+	proof.Same(t, cmp.Diff(pump.Requests{"a": {"put": 2, "get": 4, "delete": 1}, "b": {"get": 1}}, r.Requests), "")
 	if r.Tasks != 10 || r.Handled != 7 || r.Quarantined != 1 || r.Lost != 2 || r.Throttled != 2 || r.RequestsPerThousandTasks != 800 {
 		t.Errorf("got %+v", r)
 	}

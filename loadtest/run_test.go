@@ -90,9 +90,8 @@ func TestAVirtualTestIsSavedShownAndCompared(t *testing.T) {
 	text, log := run(t, dir, 0, "run", "soak", "--virtual", "--accounts", "2", "--rate", "100", "--duration", "30s", "--quiet", "--out", filepath.Join(dir, "out"))
 	proof.Same(t, log, "", "with --quiet the log")
 	path := saved(t, filepath.Join(dir, "out"))
-	if !strings.Contains(text, "soak on simulated accounts in virtual time") || !strings.Contains(text, filepath.Base(path)) {
-		t.Errorf("printed:\n%s", text)
-	}
+	proof.Has(t, text, "soak on simulated accounts in virtual time", "printed")
+	proof.Has(t, text, filepath.Base(path), "printed")
 	out, _ := run(t, dir, 0, "report", path, "--json")
 	r, err := report.Read(strings.NewReader(out))
 	must(t, err)
@@ -185,9 +184,7 @@ func TestAStoppedTestIsSavedAllTheSame(t *testing.T) {
 	if code := cmd.ProcessState.ExitCode(); code != 143 {
 		t.Fatalf("status %d\n%s\n%s", code, out, log)
 	}
-	if !strings.Contains(out.String(), "! the test was cut short") {
-		t.Errorf("printed:\n%s", out)
-	}
+	proof.Has(t, out.String(), "! the test was cut short", "printed")
 	saved(t, filepath.Join(dir, "out"))
 }
 
@@ -229,9 +226,8 @@ func TestMistakesOfRunAndReportAreNamed(t *testing.T) {
 func TestTheHelpNamesEveryScenario(t *testing.T) {
 	out, _ := run(t, t.TempDir(), 0, "run", "--help")
 	for _, s := range scenario.Scenarios() {
-		if !strings.Contains(out, s.Name) || !strings.Contains(out, s.Asks) {
-			t.Errorf("%s is not in the help", s.Name)
-		}
+		proof.Has(t, out, s.Name, "the help")
+		proof.Has(t, out, s.Asks, "the help of", s.Name)
 	}
 	for line := range strings.Lines(scenarioHelp()) {
 		if len(strings.TrimRight(line, "\n")) > 90 {
@@ -251,9 +247,7 @@ func TestThePumpIsToldWhatSimulatedAccountsGive(t *testing.T) {
 	} {
 		proof.Same(t, budgetLimits(budget(tt.limits)), tt.want, name)
 	}
-	if got := budgetLimits(pump.Budget{}); got != (report.Limits{Queue: 2000, Account: 20000, GetCost: 32}) {
-		t.Errorf("by default: %+v", got)
-	}
+	proof.Same(t, budgetLimits(pump.Budget{}), report.Limits{Queue: 2000, Account: 20000, GetCost: 32}, "by default")
 }
 
 func TestAWarningIsShownTwice(t *testing.T) {

@@ -108,9 +108,7 @@ func TestADamagedMapIsRefused(t *testing.T) {
 		})
 	}
 	for n := range good { // cut anywhere
-		if err := new(Map).UnmarshalBinary(good[:n]); err == nil {
-			t.Errorf("the first %d of %d bytes were accepted", n, len(good))
-		}
+		proof.Is(t, new(Map).UnmarshalBinary(good[:n]), ErrCorrupt, "the first", n, "of", len(good), "bytes")
 		if n < len(good)-8 {
 			cut := resum(good, func(b []byte) []byte { return b[:n] })
 			if err := new(Map).UnmarshalBinary(cut); err == nil {
@@ -197,7 +195,5 @@ func TestForeignShardsAreNoHomes(t *testing.T) {
 			t.Fatal(diff)
 		}
 	})
-	if _, err := New(64, []Shard{{Account: "a", Queue: "orders", State: Foreign}}); !errors.Is(err, ErrNoActive) {
-		t.Error(err)
-	}
+	proof.Is(t, proof.ErrOf(New(64, []Shard{{Account: "a", Queue: "orders", State: Foreign}})), ErrNoActive)
 }

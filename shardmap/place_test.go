@@ -241,9 +241,7 @@ func TestTheSameMapIsMadeOnEveryMachine(t *testing.T) {
 	for s := range 16 {
 		got = append(got, m.Choices(uint32(s)))
 	}
-	if diff := cmp.Diff(pinnedChoices, got); diff != "" {
-		t.Error(diff)
-	}
+	proof.Same(t, cmp.Diff(pinnedChoices, got), "")
 }
 
 func TestAMapThatCannotBeIsRefusedWithItsReason(t *testing.T) {
@@ -287,9 +285,7 @@ func TestAMapThatCannotBeIsRefusedWithItsReason(t *testing.T) {
 		"does not fit a row": {4096, wide, ErrTooLarge},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := New(c.segments, c.shards); !errors.Is(err, c.want) {
-				t.Errorf("New: %v, want %v", err, c.want)
-			}
+			proof.Is(t, proof.ErrOf(New(c.segments, c.shards)), c.want, "New")
 			if err := Check(c.segments, c.shards); !errors.Is(err, c.want) && c.want != ErrTooLarge {
 				t.Errorf("Check: %v, want %v", err, c.want)
 			}
@@ -297,16 +293,12 @@ func TestAMapThatCannotBeIsRefusedWithItsReason(t *testing.T) {
 				return
 			}
 			m := mustNew(t, c.segments, []Shard{good})
-			if _, err := m.Change(c.shards); !errors.Is(err, c.want) {
-				t.Errorf("Change: %v, want %v", err, c.want)
-			}
+			proof.Is(t, proof.ErrOf(m.Change(c.shards)), c.want, "Change")
 		})
 	}
 	m := mustNew(t, 64, []Shard{good})
 	m.Version = math.MaxUint64
-	if _, err := m.Change([]Shard{good}); err == nil {
-		t.Error("the version wrapped round")
-	}
+	proof.Says(t, proof.ErrOf(m.Change([]Shard{good})), "version is at its maximum")
 }
 
 func BenchmarkNewOf100Shards(b *testing.B) {

@@ -406,9 +406,8 @@ func TestEachShardHasOneKeeperWhoHoldsMostOfItOrComesByRank(t *testing.T) {
 	for _, sweeper := range m.Sweepers(team(10), m.Plan(team(10), nil, nil), nil)[:20] {
 		kept[sweeper]++
 	}
-	if slices.Min(kept) != 2 || slices.Max(kept) != 2 {
-		t.Errorf("20 draining shards are kept %v", kept)
-	}
+	proof.Same(t, slices.Min(kept), 2, "20 draining shards are kept", kept)
+	proof.Same(t, slices.Max(kept), 2, "20 draining shards are kept", kept)
 }
 
 // TestTableOfWhatJoiningMoves prints what the (n+1)th instance takes, the others

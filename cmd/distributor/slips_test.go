@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/queuepump/queuepump/internal/cli"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 )
 
@@ -183,9 +184,8 @@ func TestASlipOfTheFirstHourIsRefusedWithItsCauseAndMakesNothing(t *testing.T) {
 		t.Run(strings.ReplaceAll(s.args, "/", "_"), func(t *testing.T) {
 			before := d.made()
 			status, said := cli.Run(t.Context(), root(), words(s.args), io.Discard)
-			if status != s.status || !strings.Contains(said, s.says) {
-				t.Errorf("status %d, want %d with %q:\n%s", status, s.status, s.says, said)
-			}
+			proof.Same(t, status, s.status, said)
+			proof.Has(t, said, s.says)
 			if len(said) > 1500 {
 				t.Errorf("%d bytes are said", len(said))
 			}
@@ -280,9 +280,7 @@ func TestTheEnvironmentGivesFlagsToo(t *testing.T) {
 				t.Errorf("status %d, want %d: %s", status, c.status, said)
 			}
 			for _, want := range c.says {
-				if !strings.Contains(said, want) {
-					t.Errorf("%q is missing in: %s", want, said)
-				}
+				proof.Has(t, said, want)
 			}
 		})
 	}

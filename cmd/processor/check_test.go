@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/queuepump/queuepump/internal/cli"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/internal/taskline"
 )
 
@@ -74,9 +75,7 @@ func TestACommandForEachTaskIsTriedWithoutAnAccount(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	got := strings.Join(outcomes(t, text), "\n")
-	if want := "done {\"key\":\"Oslo\"}\nrejected null\nretry null\nfailed null\nbad-line null"; got != want {
-		t.Errorf("got\n%s\nwant\n%s\n%s", got, want, text)
-	}
+	proof.Same(t, got, "done {\"key\":\"Oslo\"}\nrejected null\nretry null\nfailed null\nbad-line null", text)
 	text, err = checking(t, "{\"city\":\"Oslo\"}\n{\"city\":\"later\"}\n", "--exec-each", command, "--key", "city")
 	if err == nil || !strings.Contains(text, `line 1: done in `) ||
 		!strings.Contains(text, "line 2: retry in 30s in ") ||

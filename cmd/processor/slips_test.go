@@ -57,9 +57,8 @@ func TestASlipOfTheFirstHourIsRefusedWithItsCause(t *testing.T) {
 				argv = append(strings.Fields(s.args)[:2], strings.SplitN(s.args, " ", 3)[2])
 			}
 			status, said := cli.Run(t.Context(), root(), argv, io.Discard)
-			if status != 2 || !strings.Contains(said, s.says) {
-				t.Errorf("status %d, want 2 with %q:\n%s", status, s.says, said)
-			}
+			proof.Same(t, status, 2, said)
+			proof.Has(t, said, s.says)
 			if made, err := os.ReadDir(dir); err != nil || len(made) != 1 {
 				t.Errorf("%v, %v in the directory", made, err)
 			}
@@ -82,14 +81,11 @@ func TestTheHelpOfRunFitsTwoScreens(t *testing.T) {
 		}
 	}
 	for _, topic := range []string{"exec", "http", "out", "count"} {
-		if !strings.Contains(help(t, "run --help"), topic) || !strings.Contains(help(t, "--help"), "processor "+topic) {
-			t.Errorf("nothing leads to the topic %s", topic)
-		}
+		proof.Has(t, help(t, "run --help"), topic)
+		proof.Has(t, help(t, "--help"), "processor "+topic)
 	}
 	for _, want := range []string{"Process:", "Watch:", "Plan:", "completion"} {
-		if !strings.Contains(help(t, "--help"), want) {
-			t.Errorf("%s is not in the help", want)
-		}
+		proof.Has(t, help(t, "--help"), want, "the help")
 	}
 }
 

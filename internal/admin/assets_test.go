@@ -69,9 +69,7 @@ func TestEveryAnswerHasThePolicy(t *testing.T) {
 			"default-src 'none'", "script-src 'self'", "style-src 'self'", "connect-src 'self'",
 			"frame-ancestors 'none'", "form-action 'none'", "base-uri 'none'", "require-trusted-types-for 'script'",
 		} {
-			if !strings.Contains(csp, want) {
-				t.Errorf("%s: %s is not in %q", target, want, csp)
-			}
+			proof.Has(t, csp, want, target)
 		}
 		if strings.Contains(csp, "unsafe") || strings.Contains(csp, "*") {
 			t.Errorf("%s: %q", target, csp)

@@ -50,9 +50,7 @@ func TestWithoutOptionsTheFilesCanBeRead(t *testing.T) {
 		if strings.Contains(f.Text, "[[") {
 			t.Errorf("%s has a template left in it", f.Name)
 		}
-		if !strings.Contains(f.Text, "0.0.0-20261124.abc-changes") {
-			t.Errorf("%s does not say the version", f.Name)
-		}
+		proof.Has(t, f.Text, "0.0.0-20261124.abc-changes", f.Name, "with the version")
 	}
 }
 
@@ -94,9 +92,7 @@ func TestEachAlertHasARunbook(t *testing.T) {
 		if lacks := proof.Lacks(entry); !ok || len(lacks) > 0 {
 			t.Errorf("docs/runbook.md: the entry of %s lacks %q", a[1], lacks)
 		}
-		if !strings.Contains(file.Text, "docs/runbook.md#"+strings.ToLower(a[1])+"\n") {
-			t.Errorf("%s does not lead to its entry in docs/runbook.md", a[1])
-		}
+		proof.Has(t, file.Text, "docs/runbook.md#"+strings.ToLower(a[1])+"\n", a[1], "with its entry in docs/runbook.md")
 		delete(entries, a[1])
 	}
 	for title := range entries {

@@ -288,9 +288,7 @@ func requestsAre(t *testing.T, got map[string]*family, want pump.Requests) {
 	for account, ops := range want {
 		for op, n := range ops {
 			timed[op] += n
-			if v := value(t, got, "queuepump_requests_total", "account", account, "operation", op); v != float64(n) {
-				t.Errorf("requests of %s, %s are %v, want %d", account, op, v, n)
-			}
+			proof.Same(t, value(t, got, "queuepump_requests_total", "account", account, "operation", op), float64(n), "requests of", account, op)
 		}
 	}
 	for op, n := range timed {
@@ -345,9 +343,7 @@ func TestThrottlesAndFailuresAreCountedByTheirCode(t *testing.T) {
 		{"queuepump_request_failures_total", []string{"code", "maybe-done"}, 2},
 		{"queuepump_request_failures_total", []string{"code", "canceled"}, 0},
 	} {
-		if v := value(t, got, tt.name, append(tt.labels, "account", "alpha", "operation", "get")...); v != tt.want {
-			t.Errorf("%s %v is %v, want %v", tt.name, tt.labels, v, tt.want)
-		}
+		proof.Same(t, value(t, got, tt.name, append(tt.labels, "account", "alpha", "operation", "get")...), tt.want, tt.name, tt.labels)
 	}
 }
 

@@ -79,9 +79,7 @@ func TestASampleCountsKeysAndLeavesOutWhatCannotBeATask(t *testing.T) {
 		proof.Is(t, proof.ErrOf(Measure(t.Context(), src, 0, 0)), ErrEmptySample, name)
 	}
 	broken := errors.New("broken")
-	if _, err := Measure(t.Context(), source.FromSeq(func(yield func(source.Record, error) bool) { yield(source.Record{}, broken) }), 0, 0); !errors.Is(err, broken) {
-		t.Errorf("a broken source: %v", err)
-	}
+	proof.Is(t, proof.ErrOf(Measure(t.Context(), source.FromSeq(func(yield func(source.Record, error) bool) { yield(source.Record{}, broken) }), 0, 0)), broken, "a broken source")
 }
 
 func TestPackAndWhatDoesNotFitBoundASample(t *testing.T) {

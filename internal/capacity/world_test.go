@@ -367,9 +367,7 @@ func TestAPlateauIsWhereThePlanSaysThatItIs(t *testing.T) {
 				"%d accounts x %d queues, %d processors: %s full at %.1f tasks/s", tr.plan.Accounts,
 				tr.plan.QueuesPerAccount, tr.plan.Processors, tr.plan.Bottleneck, most,
 			)
-			if tr.plan.Bottleneck != c.want {
-				t.Errorf("the bottleneck is %s, want %s: %+v", tr.plan.Bottleneck, c.want, tr.plan.Limits)
-			}
+			proof.Same(t, tr.plan.Bottleneck, c.want, "the bottleneck", tr.plan.Limits)
 			tr.rate = 0.92 * most
 			below := tr.run(t)
 			tr.rate = 1.1 * most

@@ -72,9 +72,8 @@ func TestOnlyACommandThatWasBegunFails(t *testing.T) {
 
 func TestAFieldThatIsNotInTheFileIsAFlag(t *testing.T) {
 	err := Explain(&pump.ConfigError{Field: "retry.base", Problem: "p", Fix: "f"}, nil)
-	if err.Error() != "--retry-base: p; f" || exitCode(&failure{err}) != 2 {
-		t.Errorf("got %v", err)
-	}
+	proof.Same(t, err.Error(), "--retry-base: p; f")
+	proof.Same(t, exitCode(&failure{err}), 2)
 	err = Explain(&pump.ConfigError{Field: "accounts[1].queues", Problem: "p", Fix: "f"}, &configfile.File{})
 	if _, ok := errors.AsType[configfile.Errors](err); !ok {
 		t.Errorf("got %v", err)
@@ -119,9 +118,7 @@ func TestChildrenGetNoCredentialsOfOurs(t *testing.T) {
 			}
 		}
 		for _, shown := range []string{"HARMLESS=yes", "ACCOUNT_2=kept", "AZURE_SUBSCRIPTION_TOKEN=kept too", "AZURE_CLIENT_ID=no credential", "AZURE_REGION=norwayeast", "QUEUEPUMP_CONFIG=pump.yaml"} {
-			if !strings.Contains(all, shown) {
-				t.Errorf("%s is not in the environment:\n%s", shown, all)
-			}
+			proof.Has(t, all, shown, "the environment")
 		}
 	}
 	check(strings.Join(ChildEnv(file, keep), "\n"))
@@ -147,9 +144,7 @@ func TestACommandLineIsSplitAsAShellWouldWithoutRunningOne(t *testing.T) {
 		}
 	}
 	for _, in := range []string{"", "  ", "a 'b", `a "b\"`, `a\`} {
-		if got, err := Split(in); err == nil {
-			t.Errorf("%q became %q", in, got)
-		}
+		proof.Says(t, proof.ErrOf(Split(in)), "the command", in)
 	}
 }
 

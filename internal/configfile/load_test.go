@@ -66,16 +66,11 @@ page: {tokenFile: /etc/queuepump/token, onAdminPort: false}
 		Delivery: pump.AtLeastOnce,
 		Budget:   pump.Budget{Account: 100, Queue: 10.5, GetCostsMessages: new(false), CostPerDay: 1.5},
 	}
-	if d := cmp.Diff(want.Accounts, f.Config.Accounts, cmpopts.IgnoreUnexported(pump.Account{})); d != "" {
-		t.Error(d)
-	}
+	proof.Same(t, cmp.Diff(want.Accounts, f.Config.Accounts, cmpopts.IgnoreUnexported(pump.Account{})), "")
 	proof.Same(t, cmp.Diff(want.Budget, f.Config.Budget), "")
-	if l := (pump.Prices{Currency: "EUR", Queue: 0.0037, Table: 3e-4, Source: "our contract", Date: "2026-10"}); f.Config.Prices != l {
-		t.Errorf("got %+v", f.Config.Prices)
-	}
-	if f.Config.ForeignEncoding != "base64" || f.Config.ForeignKey != "order.city" {
-		t.Errorf("got %+v", f.Config)
-	}
+	proof.Same(t, f.Config.Prices, pump.Prices{Currency: "EUR", Queue: 0.0037, Table: 3e-4, Source: "our contract", Date: "2026-10"})
+	proof.Same(t, f.Config.ForeignEncoding, "base64")
+	proof.Same(t, f.Config.ForeignKey, "order.city")
 	if f.Config.Workload != want.Workload || f.Config.Control != want.Control || f.Config.Segments != want.Segments || f.Config.Delivery != want.Delivery {
 		t.Errorf("got %+v", f.Config)
 	}
@@ -88,16 +83,12 @@ func TestAVariableThatOnlyTheAdminPortNeedsIsMissedByThoseWhoOpenOne(t *testing.
 	const text = "workload: w1x\naccounts: [{endpoint: 'http://127.0.0.1:1/a'}]\nadmin:\n  advertise: ${POD_IP}:9090\n"
 	f, err := parse("pump.yaml", []byte(text), environment())
 	must(t, err)
-	if err := f.CheckAdmin(); err == nil || err.Error() != "pump.yaml:4: admin.advertise: the environment variable POD_IP is not set; run `export POD_IP=...` first" {
-		t.Error(err)
-	}
+	proof.Same(t, fmt.Sprint(f.CheckAdmin()), "pump.yaml:4: admin.advertise: the environment variable POD_IP is not set; run `export POD_IP=...` first")
 	if f, err = parse("pump.yaml", []byte(text), environment("POD_IP", "10.0.0.1")); err != nil || f.CheckAdmin() != nil || f.Admin.Advertise != "10.0.0.1:9090" {
 		t.Errorf("%v, %+v", err, f)
 	}
 	// Whatever else is wrong there is wrong for everybody.
-	if _, err := parse("pump.yaml", []byte(strings.ReplaceAll(text, "advertise", "advertize")), environment()); err == nil {
-		t.Error("a field that is none is accepted")
-	}
+	proof.Says(t, proof.ErrOf(parse("pump.yaml", []byte(strings.ReplaceAll(text, "advertise", "advertize")), environment())), "advertize")
 }
 
 func TestSegmentsAbsentIsTheDefaultAndZeroIsShared(t *testing.T) {
@@ -215,9 +206,8 @@ func TestAVariableCannotChangeTheStructure(t *testing.T) {
 	f, err := parse("pump.yaml", []byte("workload: ${W}\naccounts: [{endpoint: 'http://127.0.0.1:1/a'}]\n"),
 		environment("W", "abc\nsegments: 64"))
 	must(t, err)
-	if f.Config.Segments != 0 || f.Config.Workload != "abc\nsegments: 64" {
-		t.Errorf("got %+v", f.Config)
-	}
+	proof.Same(t, f.Config.Segments, 0, f.Config)
+	proof.Same(t, f.Config.Workload, "abc\nsegments: 64")
 }
 
 func TestTheEnginesOwnErrorsGetTheirLine(t *testing.T) {

@@ -109,9 +109,8 @@ func TestAnAccountHasItsOwnIdentity(t *testing.T) {
 		}
 	}
 	again, err := load("{" + at + `, identity: {client: c, tenant: t.example, secret: "${file:secret}"}}`)
-	if err != nil || again.Config.Accounts[0].Credential != a[3].Credential {
-		t.Errorf("the same secret, read again, is another identity: %v", err)
-	}
+	must(t, err)
+	proof.Same(t, again.Config.Accounts[0].Credential, a[3].Credential, "the same secret, read again")
 	for account, want := range map[string]string{
 		"{" + at + ", identity: {tenant: t.example}}":                                             "has no client",
 		"{" + at + ", identity: {client: c, tenant: t.example}}":                                  "neither a managed identity nor a service principal",

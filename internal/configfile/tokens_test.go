@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 func TestATokenIsForWhatItsLineSays(t *testing.T) {
@@ -54,7 +56,5 @@ func TestATokenIsForWhatItsLineSays(t *testing.T) {
 		}
 	}
 	must(t, os.Remove(path))
-	if _, err := tokens.Read(); err == nil {
-		t.Error("a file that is not there has tokens")
-	}
+	proof.Is(t, proof.ErrOf(tokens.Read()), os.ErrNotExist, "tokens of a file that is not there")
 }

@@ -101,9 +101,8 @@ func TestWhatIsCountedKeepsNothingOfTheTask(t *testing.T) {
 	k, err := counter("k", "v").Map(t.Context(), &pump.Task{Body: body})
 	must(t, err)
 	clear(body) // the buffer is another task's
-	if k.key != "abc" || k.sum.String() != "12345678901234567890" {
-		t.Errorf("it is %+v now", k)
-	}
+	proof.Same(t, k.key, "abc")
+	proof.Same(t, k.sum.String(), "12345678901234567890")
 }
 
 func TestReducersThatCountBySomethingElseHaveOtherNames(t *testing.T) {
@@ -118,9 +117,7 @@ func TestReducersThatCountBySomethingElseHaveOtherNames(t *testing.T) {
 		if sums, err := countsAndSums(name); err != nil || sums != (fields[1] != "") {
 			t.Errorf("of %s it is said that it sums: %v, %v", name, sums, err)
 		}
-		if _, err := processor.New(cfg, CountBy(fields[0], fields[1]), processor.Options{}); err != nil {
-			t.Errorf("%q: %v", fields, err)
-		}
+		proof.Is(t, proof.ErrOf(processor.New(cfg, CountBy(fields[0], fields[1]), processor.Options{})), nil, fields)
 	}
 	proof.Same(t, counter("city", "people").Name, "count/1 by city sum people", "the name of what is stored has become")
 }

@@ -54,9 +54,8 @@ func TestTheExitStatusDecides(t *testing.T) {
 func TestAProcessGetsTheBodyAndTheRestOfTheTask(t *testing.T) {
 	e := newExecEach(t, command("each"))
 	result, err := e.Work(t.Context(), task("a \"body\""))
-	if err != nil || string(result) != `"a \"body\""` {
-		t.Errorf("got %s, %v", result, err)
-	}
+	must(t, err)
+	proof.Same(t, string(result), `"a \"body\""`)
 	tk := task("environment")
 	tk.Key, tk.ID = []byte("\xff"), strings.Repeat("x", taskline.MaxKey+1)
 	result, err = e.Work(t.Context(), tk)
@@ -127,7 +126,5 @@ func TestABodyThatTheProcessDoesNotReadIsNoFailure(t *testing.T) {
 
 func TestMoreOutputThanAResultMayHaveIsAFailure(t *testing.T) {
 	e := newExecEach(t, CommandOptions{Argv: []string{"head", "-c", "2000000", "/dev/zero"}, Children: 1})
-	if _, err := e.Work(t.Context(), task("")); err == nil || err.Error() != "the command printed more than 1024 KiB" {
-		t.Errorf("got %v", err)
-	}
+	proof.Same(t, fmt.Sprint(proof.ErrOf(e.Work(t.Context(), task("")))), "the command printed more than 1024 KiB")
 }

@@ -80,9 +80,7 @@ func TestAChildThatFailsATaskCostsThatTaskARetry(t *testing.T) {
 		t.Run(does, func(t *testing.T) {
 			e := newExec(t, command("echo"))
 			_, err := e.Work(t.Context(), task(does))
-			if err == nil || err.Error() != want {
-				t.Errorf("got %v, want %s", err, want)
-			}
+			proof.Same(t, fmt.Sprint(err), want)
 			proof.Is(t, proof.ErrOf(e.Work(t.Context(), task("next"))), nil, "the next task")
 			// The processor counts a death of a child once the command is known to work.
 			_, again := e.Work(t.Context(), task(does))
@@ -185,9 +183,7 @@ func TestATaskThatIsGivenUpEndsItsChild(t *testing.T) {
 		}
 		cancel(errors.New("lease lost"))
 	}()
-	if _, err := e.Work(ctx, task("hang")); err == nil || err.Error() != "lease lost" {
-		t.Errorf("got %v", err)
-	}
+	proof.Same(t, fmt.Sprint(proof.ErrOf(e.Work(ctx, task("hang")))), "lease lost")
 	proof.Is(t, proof.ErrOf(e.Work(t.Context(), task("next"))), nil, "the next task")
 	if e.health.suspect() {
 		t.Error("the command was blamed")
@@ -232,9 +228,7 @@ func TestACommandThatCannotWorkIsReportedAndCostsOneTaskAnAttempt(t *testing.T) 
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("stopped"))
-	if _, err := e.Work(ctx, task("x")); err == nil || err.Error() != "stopped" {
-		t.Errorf("got %v", err)
-	}
+	proof.Same(t, fmt.Sprint(proof.ErrOf(e.Work(ctx, task("x")))), "stopped")
 }
 
 func TestAnOutcomeMeansWhatItSays(t *testing.T) {
@@ -294,12 +288,8 @@ func TestAChildGetsTheEnvironmentItIsGivenAndNoOther(t *testing.T) {
 }
 
 func TestACommandThatDoesNotExistIsFoundAtOnce(t *testing.T) {
-	if _, err := NewExec(CommandOptions{Argv: []string{"no-such-command-here"}}); err == nil || !strings.Contains(err.Error(), "no-such-command-here") {
-		t.Errorf("got %v", err)
-	}
-	if _, err := NewExecEach(CommandOptions{}); err == nil {
-		t.Error("an empty command was taken")
-	}
+	proof.Says(t, proof.ErrOf(NewExec(CommandOptions{Argv: []string{"no-such-command-here"}})), "no-such-command-here")
+	proof.Says(t, proof.ErrOf(NewExecEach(CommandOptions{})), "the command is empty")
 }
 
 func TestStandardErrorCannotFloodTheLog(t *testing.T) {
@@ -344,9 +334,7 @@ func TestAChildThatDoesNotReadItsTaskIsSaid(t *testing.T) {
 		cancel(errors.New("stopped"))
 	}()
 	// More than a pipe holds.
-	if _, err := e.Work(ctx, task(strings.Repeat("x", 1<<20))); err == nil || err.Error() != "stopped" {
-		t.Errorf("got %v", err)
-	}
+	proof.Same(t, fmt.Sprint(proof.ErrOf(e.Work(ctx, task(strings.Repeat("x", 1<<20))))), "stopped")
 }
 
 // TestClosingWaitsForNoChildThatNeverEnds: one that hangs in the system gets no signal. A task in

@@ -78,12 +78,8 @@ func TestACallThatHangsIsSaidGivenUpAndNotWaitedFor(t *testing.T) {
 				go func() { done <- f.append(ctx, []byte("1\n")) }()
 				time.Sleep(overdue + time.Second)
 				synctest.Wait()
-				if n := strings.Count(log.String(), `hangs="`+call+`"`); n != 1 {
-					t.Errorf("after %v the log says %q", time.Since(began), log.String())
-				}
-				if got, want := f.Amiss(), "--out done.jsonl: "+call+" has not returned, for 6s"; got != want {
-					t.Errorf("amiss: %q, want %q", got, want)
-				}
+				proof.Same(t, strings.Count(log.String(), `hangs="`+call+`"`), 1, "after", time.Since(began), "the log says", log.String())
+				proof.Same(t, f.Amiss(), "--out done.jsonl: "+call+" has not returned, for 6s", "amiss")
 				go func() { done <- f.append(ctx, []byte("2\n")) }() // it waits with the other
 				for range 2 {
 					sameError(t, <-done, pump.Release(fmt.Errorf("%w: %w", errUntried, errBrokenFile)))
@@ -135,9 +131,7 @@ func TestALookThatHungIsForgottenWhenItReturned(t *testing.T) {
 			look := make(chan error)
 			go func() { _ = f.timed("a look at its name", func() error { return <-look }) }()
 			time.Sleep(overdue + time.Second)
-			if got, want := f.Amiss(), "--out x: a look at its name has not returned, for 6s"; got != want {
-				t.Errorf("amiss: %q, want %q", got, want)
-			}
+			proof.Same(t, f.Amiss(), "--out x: a look at its name has not returned, for 6s", "amiss")
 			look <- nil
 			synctest.Wait()
 			proof.Same(t, f.Amiss(), before, "amiss")
@@ -151,9 +145,7 @@ func TestAFileWhoseClosingHangsIsLeft(t *testing.T) {
 		d := &frozen{&disk{room: -1}, "closing it", make(chan struct{})}
 		f := newFile("x", d, 0, true, FileOptions{})
 		must(t, f.append(t.Context(), []byte("1\n")))
-		if err := f.Close(); err == nil || err.Error() != "--out x is not waited for: closing it has not returned" {
-			t.Errorf("closing it: %v", err)
-		}
+		proof.Same(t, fmt.Sprint(f.Close()), "--out x is not waited for: closing it has not returned", "closing it")
 		close(d.thaw)
 	})
 }

@@ -29,9 +29,7 @@ func TestNoLineIsLostOrSplitWhenTheFileIsRotated(t *testing.T) {
 	for w := range writers {
 		g.Go(func() {
 			for n := range each {
-				if err := f.append(t.Context(), fmt.Appendf(nil, "%d %d %s\n", w, n, bytes.Repeat([]byte{'x'}, 100*w))); err != nil {
-					t.Error(err)
-				}
+				proof.Is(t, f.append(t.Context(), fmt.Appendf(nil, "%d %d %s\n", w, n, bytes.Repeat([]byte{'x'}, 100*w))), nil)
 				written <- struct{}{}
 			}
 		})

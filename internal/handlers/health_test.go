@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
 )
 
@@ -115,9 +116,7 @@ func TestAStartThatHangsIsSaid(t *testing.T) {
 		done := make(chan error)
 		go func() { done <- h.timed(discard(), func() error { return <-begins }) }()
 		time.Sleep(10 * time.Second)
-		if got, want := h.Amiss(), "starting the command has not returned, for 5s"; got != want {
-			t.Errorf("amiss: %q, want %q", got, want)
-		}
+		proof.Same(t, h.Amiss(), "starting the command has not returned, for 5s", "amiss")
 		begins <- nil
 		if err := <-done; err != nil || h.Amiss() != "" {
 			t.Errorf("%v, %q", err, h.Amiss())

@@ -23,9 +23,7 @@ func TestTheFirstFailuresAreNoted(t *testing.T) {
 	n := NewNoted(workerFunc(func(context.Context, *pump.Task) (json.RawMessage, error) { return nil, err }))
 	work := func(ctx context.Context, with error) {
 		err = with
-		if _, got := n.Work(ctx, task("a secret body")); !errors.Is(got, with) {
-			t.Errorf("got %v, want %v", got, with)
-		}
+		proof.Is(t, proof.ErrOf(n.Work(ctx, task("a secret body"))), with)
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()

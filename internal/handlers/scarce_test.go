@@ -53,9 +53,7 @@ func TestAMomentWithoutDescriptorsIsWaitedForAndSaidOnce(t *testing.T) {
 				var all sync.WaitGroup
 				for n := range children {
 					all.Go(func() {
-						if _, err := w.Work(t.Context(), &pump.Task{N: uint64(n), Body: []byte("1")}); err != nil {
-							t.Error(err)
-						}
+						proof.Is(t, proof.ErrOf(w.Work(t.Context(), &pump.Task{N: uint64(n), Body: []byte("1")})), nil)
 					})
 				}
 				// Each of them but the one child that is there has tried.
@@ -98,15 +96,11 @@ func TestAFailureCitesWhatItsOwnChildSaidForItsOwnTask(t *testing.T) {
 		works(e, 2)
 	}
 	must(t, os.WriteFile(filepath.Join(dir, "go3"), nil, 0o600))
-	if err := <-errs; err == nil || err.Error() != "the child ended (exit status 3)" {
-		t.Errorf("got %v", err)
-	}
+	proof.Same(t, fmt.Sprint(<-errs), "the child ended (exit status 3)")
 	o.Children = 1
 	e = newExec(t, o)
 	for range 10 { // the same child for an earlier task, whose words may not have been read yet
 		works(e, 1)
-		if _, err := e.Work(t.Context(), &pump.Task{N: 3}); err == nil || err.Error() != "the child ended (exit status 3)" {
-			t.Errorf("got %v", err)
-		}
+		proof.Same(t, fmt.Sprint(proof.ErrOf(e.Work(t.Context(), &pump.Task{N: 3}))), "the child ended (exit status 3)")
 	}
 }

@@ -26,9 +26,7 @@ func TestASecretIsNeverShown(t *testing.T) {
 func TestAnAddressInACommandThatDoctorGivesIsWhole(t *testing.T) {
 	const command = "curl -sS 'https://acct.queue.core.windows.net/?comp=list'"
 	proof.Same(t, Cleaned(command), command)
-	if got := Cleaned("https://acct.queue.core.windows.net/?comp=list&sig=abcd"); got != "https://acct.queue.core.windows.net/?REDACTED" {
-		t.Errorf("%s", got)
-	}
+	proof.Same(t, Cleaned("https://acct.queue.core.windows.net/?comp=list&sig=abcd"), "https://acct.queue.core.windows.net/?REDACTED")
 }
 
 func TestAMisspelledValueIsShown(t *testing.T) {

@@ -55,18 +55,14 @@ func TestAllMistakesOfAConfigurationAreTheDoctorsFindings(t *testing.T) {
 func TestPeekCountsNothingInAQueueThatItCouldNotLookAt(t *testing.T) {
 	var out strings.Builder
 	(&peekFlags{}).print(&out, &quarantine.PeekedQueue{Account: "a", Queue: "q", Dark: "no answer"}, time.Now())
-	if got, want := out.String(), "a/q: not looked at: no answer\n"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
+	proof.Same(t, out.String(), "a/q: not looked at: no answer\n")
 }
 
 func TestPeekIsPrintedForPeopleAndForPrograms(t *testing.T) {
 	d := made(t)
 	out := d.with(d.first, "peek")
 	for _, want := range []string{" 1 task, ", "key=\"a\" \"a\"", "key=\"c\" \"c\"", "4 queues: ", " seen, 0 not seen; "} {
-		if !strings.Contains(out, want) {
-			t.Errorf("there is no %q in\n%s", want, out)
-		}
+		proof.Has(t, out, want)
 	}
 	if out := d.with(d.first, "peek", "--key", "b"); strings.Count(out, "key=") != 1 ||
 		!strings.Contains(out, "key=\"b\"") {

@@ -138,9 +138,7 @@ func TestAWorkloadIsShownByCommand(t *testing.T) {
 		"workload     test\n", "rows in      acct01\n", "delivery     at-least-once\n", "segments     128\n", "accounts     2, with 4 queues in all",
 		"map          version 1 of ", "retention    168h0m0s", "members      0 distributors, 0 processors\n", "runs         1 sealed\n", "made         20",
 	} {
-		if !strings.Contains(got, want) {
-			t.Errorf("there is no %q in\n%s", want, got)
-		}
+		proof.Has(t, got, want)
 	}
 	var i workloads.Info
 	if err := json.Unmarshal([]byte(d.ok("workload", "show", "--json")), &i); err != nil || i.Name != "test" || i.Queues != 4 || i.Runs["sealed"] != 1 || i.Rivals == nil {
@@ -159,9 +157,7 @@ func TestAccountsAreAddedAndDrainedByCommands(t *testing.T) {
 	}
 	d.says("account acct03 is active now (map version 2); 42 segments moved\n", "accounts", "add", "acct03", "--quiet")
 	d.says("account acct03 was active already (map version 2)\n", "accounts", "add", "acct03", "--quiet")
-	if got := d.with(d.first, "accounts", "list"); !strings.Contains(got, "not in this configuration") {
-		t.Errorf("it does not say what is missing:\n%s", got)
-	}
+	proof.Has(t, d.with(d.first, "accounts", "list"), "not in this configuration", "what is missing")
 	d.fails(true, "Give --yes", "accounts", "drain", "acct03")
 	d.says("account acct03 is draining now (map version 3); 42 segments moved\nwhen it is empty: distributor accounts remove acct03 --config "+d.three+"\n",
 		"accounts", "drain", "acct03", "--quiet", "--yes")
@@ -224,9 +220,7 @@ func TestTheStatusByCommand(t *testing.T) {
 	proof.Same(t, messages, 3, "messages of 3")
 	text := d.ok("status")
 	for _, want := range []string{"workload test · 128 segments · map 1", s.Runs[0].ID[:12] + "  sealed  once", "acct03", "unused"} {
-		if !strings.Contains(text, want) {
-			t.Errorf("%q is missing in\n%s", want, text)
-		}
+		proof.Has(t, text, want)
 	}
 	for line := range strings.Lines(text) {
 		if Width(strings.TrimSpace(line)) > 80 {
@@ -282,9 +276,7 @@ func TestAMissingArgumentIsNamedWithTheUsage(t *testing.T) {
 		cmd := root()
 		cmd.SilenceErrors, cmd.SilenceUsage = true, true
 		cmd.SetArgs(tt.args)
-		if err := cmd.Execute(); err == nil || err.Error() != tt.want {
-			t.Errorf("%q: %v", tt.args, err)
-		}
+		proof.Same(t, fmt.Sprint(cmd.Execute()), tt.want, tt.args)
 	}
 }
 
@@ -309,9 +301,7 @@ func TestWhoWasToldIsSaid(t *testing.T) {
 		{1, 2, "account a is active now (map version 2); 1 segment moved; 1 of 2 processes were told, the others see it at their next beat"},
 	} {
 		c := change{}
-		if got := c.text(accounts.Change{Account: "a", State: "active", Changed: true, MapVersion: 2, Moved: 1, Members: tt.members, Nudged: tt.nudged}); got != tt.want {
-			t.Error(got)
-		}
+		proof.Same(t, c.text(accounts.Change{Account: "a", State: "active", Changed: true, MapVersion: 2, Moved: 1, Members: tt.members, Nudged: tt.nudged}), tt.want)
 	}
 }
 

@@ -48,9 +48,7 @@ func tells(t *testing.T, want, words string, more ...string) {
 	if err != nil {
 		out = err.Error()
 	}
-	if !strings.Contains(out, want) {
-		t.Errorf("%s: want %q\n%s", words, want, out)
-	}
+	proof.Has(t, out, want, words)
 }
 
 // near checks a figure, up to a part of it.
@@ -94,9 +92,7 @@ func TestAPlanMeasuresTheUsersOwnInput(t *testing.T) {
 		"1,000 tasks/s of 0.2 s each", "Measured on all of the input, 20,000 tasks", "accounts  ",
 		"bottleneck: handlers, full at", "money a day", (pump.Prices{}).OrPublished().Source,
 	} {
-		if !strings.Contains(out, want) {
-			t.Errorf("the plan lacks %q:\n%s", want, out)
-		}
+		proof.Has(t, out, want, "the plan")
 	}
 	p := read(t, "--sample 1000 "+args, path)
 	if p.Sample.Tasks != 1000 || p.Sample.Whole || p.Rate != 1000 || !p.Fits ||

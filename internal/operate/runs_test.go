@@ -27,18 +27,10 @@ func TestEveryCommandTakesTheBeginningOfARunsID(t *testing.T) {
 	must(t, os.WriteFile(tasks, []byte("a\nb\nc\n"), 0o600))
 	sent := d.send(d.three, &source.TextSource{Paths: []string{tasks}, Format: source.FormatLines}, "").Run.String()
 	short := strings.ToUpper(sent[:5])
-	if got := d.ok("runs", "show", short); !strings.Contains(got, sent) {
-		t.Errorf("runs show: %s", got)
-	}
-	if got := d.ok("runs", "repair", short, "--input", tasks, "--dry-run", "--quiet"); !strings.Contains(got, "run "+sent) {
-		t.Errorf("repair: %s", got)
-	}
-	if got := d.ok("quarantine", "list", "--run", short); !strings.Contains(got, "nothing in quarantine matches") {
-		t.Errorf("quarantine: %s", got)
-	}
-	if got := d.ok("runs", "end", short, "--drop"); !strings.Contains(got, "ended by") {
-		t.Errorf("runs end: %s", got)
-	}
+	proof.Has(t, d.ok("runs", "show", short), sent, "runs show")
+	proof.Has(t, d.ok("runs", "repair", short, "--input", tasks, "--dry-run", "--quiet"), "run "+sent, "repair")
+	proof.Has(t, d.ok("quarantine", "list", "--run", short), "nothing in quarantine matches", "quarantine")
+	proof.Has(t, d.ok("runs", "end", short, "--drop"), "ended by", "runs end")
 	if got := d.ok("runs", "show", short); !strings.Contains(got, "waits for") || !strings.Contains(got, "segment 0, which no processor holds") {
 		t.Errorf("runs show of an ended run: %s", got)
 	}

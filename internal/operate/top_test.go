@@ -196,9 +196,7 @@ func TestATableIsSortedReversedAndFiltered(t *testing.T) {
 
 func TestAReadingThatFailsLeavesTheFiguresAndSaysSo(t *testing.T) {
 	m := screens(100, 20)
-	if text := m.View(); !strings.Contains(text, "Reading the workload") {
-		t.Errorf("before the first reading:\n%s", text)
-	}
+	proof.Has(t, m.View(), "Reading the workload", "before the first reading")
 	m.see(sample(), nil)
 	m.see(nil, errors.New("no answer came"))
 	if text := m.View(); !strings.Contains(text, "no answer came") || !strings.Contains(text, "north") || !strings.Contains(text, "this is what was known at 03:04:05") {
@@ -213,9 +211,7 @@ func TestTheCapOfADayIsSeenAt80Columns(t *testing.T) {
 		s := sample()
 		s.Workload, s.Money.CapPerDay, s.Money.Slowed = name, ptr(2.0), 3
 		m.see(s, nil)
-		if text := m.View(); !strings.Contains(text, "today 1.23 USD · at most 2.00 USD a day") {
-			t.Errorf("workload %s:\n%s", name, text)
-		}
+		proof.Has(t, m.View(), "today 1.23 USD · at most 2.00 USD a day", "workload", name)
 	}
 }
 
@@ -235,9 +231,7 @@ func TestWhatIsHeldDoesNotMoveAndReadsNothing(t *testing.T) {
 	under := m.turn.read(m.source) // a reading that is under way when p is pressed
 	m.type_("p")
 	held := m.View()
-	if !strings.Contains(held, "held since 03:04:14 UTC, nothing is read, p goes on") {
-		t.Errorf("it does not say so:\n%s", held)
-	}
+	proof.Has(t, held, "held since 03:04:14 UTC, nothing is read, p goes on")
 	if before.ctx.Err() == nil || looks[0].Err() == nil {
 		t.Error("queues are looked at on and on")
 	}
@@ -326,9 +320,7 @@ func TestTheScreenSaysWhereQuarantineIsNotKnown(t *testing.T) {
 		}
 		m.see(s, nil)
 		m.tab, m.causes = 4, &c.causes
-		if text := m.View(); !strings.Contains(text, c.want) {
-			t.Errorf("%+v: it does not say %q:\n%s", c.causes, c.want, text)
-		}
+		proof.Has(t, m.View(), c.want, c.causes)
 	}
 }
 

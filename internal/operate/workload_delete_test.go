@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/queuepump/queuepump/internal/cli"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump/workloads"
 )
 
@@ -14,9 +15,7 @@ func TestAWorkloadIsDeletedByCommand(t *testing.T) {
 	d := made(t) // three tasks are in its queues, so its run is not finished
 	dry := d.with(d.first, "workload", "delete", "--dry-run", "--quiet")
 	for _, want := range []string{"workload test (incarnation ", "rows in acct01) goes\n", "6 queues with 3 messages, 0 of them in quarantine", " rows: ", "workload 1", "not finished: ", "dry run"} {
-		if !strings.Contains(dry, want) {
-			t.Errorf("there is no %q in\n%s", want, dry)
-		}
+		proof.Has(t, dry, want)
 	}
 	d.fails(true, "Give --yes test", "workload", "delete")
 	d.fails(true, `--yes names "tset"`, "workload", "delete", "--yes", "tset")

@@ -23,8 +23,6 @@ func TestWhatAllocatesTooMuchIsFound(t *testing.T) {
 	}{{1 << 10, 1 << 10, false}, {8 << 20, 1 << 20, true}, {8 << 20, 8 << 20, false}} {
 		f := &failing{TB: t}
 		AtMost(f, tt.most, func() { sink = make([]byte, tt.bytes) })
-		if (f.said != "") != tt.fails {
-			t.Errorf("%d bytes of %d: %q", tt.bytes, tt.most, f.said)
-		}
+		Same(t, f.said != "", tt.fails, tt.bytes, "bytes of", tt.most, f.said)
 	}
 }

@@ -153,9 +153,7 @@ func TestCommandsAreKnown(t *testing.T) {
 	for _, d := range documents(t) {
 		for _, c := range d.Commands() {
 			n++
-			if problem := known.problem(t, c.Words); problem != "" {
-				t.Errorf("%s:%d: %s: %s", d.Path, c.Line, strings.Join(c.Words, " "), problem)
-			}
+			Same(t, known.problem(t, c.Words), "", d.Path, c.Line, strings.Join(c.Words, " "))
 		}
 	}
 	if n < 60 {
@@ -224,9 +222,7 @@ func TestTheMakefileNamesFoldersThatAreThere(t *testing.T) {
 		files = append(files, "pump/"+name+"/mutants_test.go")
 	}
 	for _, file := range files {
-		if _, err := os.Stat(filepath.Join(root, file)); err != nil {
-			t.Error(err)
-		}
+		Is(t, ErrOf(os.Stat(filepath.Join(root, file))), nil)
 	}
 }
 
@@ -337,9 +333,7 @@ func TestADocumentIsTakenApart(t *testing.T) {
 		commands = append(commands, fmt.Sprint(c.Line, " ", strings.Join(c.Words, " ")))
 	}
 	want := "6 processor run --json; 8 distributor ids Q; 11 make run; 14 loadtest run"
-	if got := strings.Join(commands, "; "); got != want {
-		t.Errorf("commands: %s, want %s", got, want)
-	}
+	Same(t, strings.Join(commands, "; "), want, "commands")
 }
 
 func TestAnEntryOfTheRunbookThatLacksAPartIsSeen(t *testing.T) {
@@ -359,9 +353,7 @@ func TestAnEntryOfTheRunbookThatLacksAPartIsSeen(t *testing.T) {
 		strings.Replace(whole, "**Mend.**", "**See.**", 1):            "[Mend]",
 		"**Otherwise.** a\n**Mend.** `b`\n**See.** `c`\n**Means.** d": "[See Mend Otherwise]",
 	} {
-		if got := fmt.Sprint(Lacks(spoiled)); got != want {
-			t.Errorf("%q lacks %s, want %s", spoiled, got, want)
-		}
+		Same(t, fmt.Sprint(Lacks(spoiled)), want, "what is lacking in", spoiled)
 	}
 }
 
@@ -373,9 +365,7 @@ func TestASectionHasTheBlocksBelowItsHeading(t *testing.T) {
 		for _, b := range d.Section(title) {
 			got += b.Text()
 		}
-		if got != want {
-			t.Errorf("%s: %q, want %q", title, got, want)
-		}
+		Same(t, got, want, title)
 	}
 }
 
@@ -386,7 +376,5 @@ func TestCommandsKeepWhatIsQuoted(t *testing.T) {
 		typed = append(typed, c.Typed)
 	}
 	want := `[["processor" "run" "--exec" "sh -c \"a | b\"" "--http-header" "A: \"b\""] ["distributor" "status"]]`
-	if got := fmt.Sprintf("%q", typed); got != want {
-		t.Error(got)
-	}
+	Same(t, fmt.Sprintf("%q", typed), want)
 }

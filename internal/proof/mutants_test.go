@@ -26,9 +26,7 @@ func TestEveryMutantAppliesToTheCodeAsItIs(t *testing.T) {
 	files, err := build(root, list)
 	must(t, err)
 	for name, text := range files {
-		if _, err := parser.ParseFile(token.NewFileSet(), name, text, 0); err != nil {
-			t.Error(err)
-		}
+		Is(t, ErrOf(parser.ParseFile(token.NewFileSet(), name, text, 0)), nil)
 	}
 }
 
@@ -54,9 +52,7 @@ func TestNoProductionCodeKnowsOfMutants(t *testing.T) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Error(err)
-	}
+	Is(t, err, nil)
 }
 
 // folderWith makes a module with one package, p, of one file, and its list.
@@ -146,9 +142,7 @@ in box.say
 		"//line mutant-empty.go:1\nfunc (b *box[T]) put__empty(arg1__ string, many ...T) (n int, err error) {\n",
 		"\tb.all = append(b.all, many...)\nreturn len(b.all), nil\n\n}\n",
 	} {
-		if !strings.Contains(text, want) {
-			t.Errorf("there is no %q in\n%s", want, text)
-		}
+		Has(t, text, want)
 	}
 }
 
@@ -188,7 +182,5 @@ func TestAMutantThatDoesNotApplyIsAnErrorThatSaysWhere(t *testing.T) {
 	if err == nil {
 		_, err = build(root, all)
 	}
-	if err == nil || !strings.Contains(err.Error(), "has these lines 2 times") {
-		t.Error(err)
-	}
+	Says(t, err, "has these lines 2 times")
 }

@@ -46,9 +46,7 @@ func TestNamesOfTheDesignAreThoseOfTheCode(t *testing.T) {
 		"`distributor.Newer`, `json.Decoder`, `start`, `max-rate`, `Put` and back/put.go\n"
 	_, unknown := known.unknown(Document{Path: "a.md", Lines: strings.Split(text, "\n")})
 	want := []string{"cutWire", "picks of put.go", "Putter.sends", "distributor.Newer", "back/put.go"}
-	if len(unknown) != len(want) {
-		t.Errorf("unknown are %q, want %q", unknown, want)
-	}
+	Same(t, len(unknown), len(want), "names are unknown:", unknown, "of", want)
 	for _, w := range want {
 		if !slices.ContainsFunc(unknown, func(u string) bool { return strings.HasSuffix(u, w) }) {
 			t.Errorf("unknown are %q, and not %q", unknown, w)

@@ -58,6 +58,14 @@ func Alike[T comparable](t tester, got, want []T, of ...any) {
 	}
 }
 
+// Has reports a text that has some words not in it; of says of what.
+func Has(t tester, text, words string, of ...any) {
+	t.Helper()
+	if !strings.Contains(text, words) {
+		t.Errorf("%v: %q is not in\n%s", of, words, text)
+	}
+}
+
 // Buffer holds what was written to it. Several goroutines may write and read it at
 // once. The zero value is empty and ready; it must not be copied.
 type Buffer struct {

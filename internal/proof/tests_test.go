@@ -23,9 +23,7 @@ func TestTestsThatCommandsNameAreThere(t *testing.T) {
 		if looked {
 			n++
 		}
-		if problem != "" {
-			t.Errorf("%s: %s", where, problem)
-		}
+		Same(t, problem, "", where)
 	}
 	for _, d := range documents(t) {
 		for _, line := range d.Lines {

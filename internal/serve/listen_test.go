@@ -16,13 +16,10 @@ func TestASocketOfADeadServerIsTakenOver(t *testing.T) {
 	s := New(Options{Listen: "unix:" + path, Log: slog.New(slog.DiscardHandler)})
 	l, err := s.listen(t.Context())
 	must(t, err)
-	if _, err := s.listen(t.Context()); err == nil {
-		t.Error("two servers have one socket")
-	}
+	proof.Says(t, proof.ErrOf(s.listen(t.Context())), "another process listens", "two servers with one socket")
 	info, err := os.Stat(path)
-	if err != nil || info.Mode().Perm() != 0o660 {
-		t.Errorf("%v, %v", info, err)
-	}
+	must(t, err)
+	proof.Same(t, info.Mode().Perm(), 0o660, "the socket's mode")
 	l.Close()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
@@ -37,9 +34,7 @@ func TestASocketOfADeadServerIsTakenOver(t *testing.T) {
 	must(t, err)
 	l.Close()
 	must(t, os.WriteFile(path, []byte("mine"), 0o600))
-	if _, err := s.listen(t.Context()); err == nil {
-		t.Error("a file was taken for a socket")
-	}
+	proof.Says(t, proof.ErrOf(s.listen(t.Context())), "--listen", "a file as a socket")
 	if text, err := os.ReadFile(path); err != nil || !bytes.Equal(text, []byte("mine")) {
 		t.Errorf("%q, %v", text, err)
 	}

@@ -294,9 +294,7 @@ func TestATokenSaysWhoMaySend(t *testing.T) {
 			t.Errorf("%s: %v", listen, err)
 		}
 	}
-	if err := Check(Options{Listen: "unix:/x", Grace: -1}); err == nil {
-		t.Error("a grace below 0 is taken")
-	}
+	proof.Says(t, Check(Options{Listen: "unix:/x", Grace: -1}), "grace")
 }
 
 // What the accounts do not take in time is told a line at a time, and what is held is bounded.

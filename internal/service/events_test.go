@@ -111,9 +111,7 @@ func TestOnlyAnEventThatEndsThisMachineAloneEndsTheProcess(t *testing.T) {
 	if len(m.started) != 1 || m.started[0] != "mine" {
 		t.Errorf("%q were acknowledged", m.started)
 	}
-	if !strings.Contains(log.String(), "event=Preempt") {
-		t.Errorf("the log says %s", log.String())
-	}
+	proof.Has(t, log.String(), "event=Preempt", "the log")
 }
 
 func TestAMachineWithoutEventsEndsNothing(t *testing.T) {

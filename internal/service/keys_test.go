@@ -153,9 +153,7 @@ func TestAnAccountOfARefusedReloadIsForgotten(t *testing.T) {
 	if ends := k.all(); len(ends) != 1 {
 		t.Errorf("the signature of an account that is used is not told of: %v", ends)
 	}
-	if _, err := k.Adopt(at("https://other.queue.core.windows.net")); err == nil {
-		t.Error("an account in use becomes another one")
-	}
+	proof.Says(t, proof.ErrOf(k.Adopt(at("https://other.queue.core.windows.net"))), "is another storage account")
 }
 
 func TestTheEndOfASignatureIsToldInTime(t *testing.T) {

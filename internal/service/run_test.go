@@ -115,17 +115,15 @@ func TestAStartAsksForTimeAsLongAsItTries(t *testing.T) {
 				t.Fatalf("asked %d times for more time after one attempt", n)
 			}
 		}
-		if m.count("READY=1") != 0 || m.count("STATUS=it is starting") != 1 {
-			t.Errorf("said %q", m.things)
-		}
+		proof.Same(t, m.count("READY=1"), 0, m.things)
+		proof.Same(t, m.count("STATUS=it is starting"), 1, m.things)
 		started.Store(true)
 		requests.Add(1)
 		proof.Same(t, m.during(time.Minute, extend), 0, "asked … times for more time after the start")
 		proof.Same(t, m.count("READY=1"), 1, "said", m.things)
 		end(nil)
-		if m.count("READY=1") != 1 || m.count("STOPPING=1") != 1 {
-			t.Errorf("said %q", m.things)
-		}
+		proof.Same(t, m.count("READY=1"), 1, m.things)
+		proof.Same(t, m.count("STOPPING=1"), 1, m.things)
 	})
 }
 
@@ -146,9 +144,8 @@ func TestAStopAsksForTimeForAsLongAsItMayTake(t *testing.T) {
 			t.Errorf("asked %d times for more time after its time", n)
 		}
 		end(errors.New("it failed"))
-		if m.count("STOPPING=1") != 1 || m.count("READY=1") != 1 {
-			t.Errorf("said %q", m.things)
-		}
+		proof.Same(t, m.count("STOPPING=1"), 1, m.things)
+		proof.Same(t, m.count("READY=1"), 1, m.things)
 	})
 }
 

@@ -150,9 +150,7 @@ func TestAztablesWorksWithSharedKeyLite(t *testing.T) {
 		must(t, err)
 		must(t, errOf(service.CreateTable(t.Context(), "table", nil)))
 		defer func() {
-			if _, err := service.DeleteTable(context.WithoutCancel(t.Context()), "table", nil); err != nil {
-				t.Error(err)
-			}
+			proof.Is(t, proof.ErrOf(service.DeleteTable(context.WithoutCancel(t.Context()), "table", nil)), nil)
 		}()
 		c := service.NewClient("table")
 		must(t, errOf(c.AddEntity(t.Context(), []byte(`{"PartitionKey":"it's","RowKey":"r"}`), nil)))
@@ -239,9 +237,8 @@ func TestAWrongKeyIsAuthenticationFailedAndTheAnswerTellsWhatWasSigned(t *testin
 		t.Fatalf("%q", c)
 	}
 	re, _ := errors.AsType[*azcore.ResponseError](err)
-	if re.StatusCode != 403 || !strings.Contains(err.Error(), "x-ms-version:2026-04-06\n/acct/queue") {
-		t.Errorf("the answer does not tell the string to sign: %v", err)
-	}
+	proof.Same(t, re.StatusCode, 403)
+	proof.Says(t, err, "x-ms-version:2026-04-06\n/acct/queue", "the string to sign")
 	if strings.Contains(err.Error(), s.Key("acct")) {
 		t.Error("the answer holds the key")
 	}
@@ -330,9 +327,7 @@ func TestAnExpiredBearerTokenIsAChallengeThatTheClientAnswers(t *testing.T) {
 		q, err := azqueue.NewQueueClient("https://acct.queue.core.windows.net/queue", cred, &azqueue.ClientOptions{ClientOptions: once(s.Transport())})
 		must(t, err)
 		for range 3 {
-			if _, err := q.Create(t.Context(), nil); err != nil {
-				t.Error(err)
-			}
+			proof.Is(t, proof.ErrOf(q.Create(t.Context(), nil)), nil)
 			time.Sleep(2 * time.Minute)
 		}
 		n := int64(0)
@@ -341,8 +336,7 @@ func TestAnExpiredBearerTokenIsAChallengeThatTheClientAnswers(t *testing.T) {
 				n = r.Count
 			}
 		}
-		if n != 2 || cred.given != 3 {
-			t.Errorf("%d challenges and %d tokens, want 2 and 3", n, cred.given)
-		}
+		proof.Same(t, n, 2, "challenges")
+		proof.Same(t, cred.given, 3, "tokens")
 	})
 }

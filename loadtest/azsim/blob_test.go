@@ -5,6 +5,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 // blobs speaks to the blob service of the account of newRaw.
@@ -28,9 +30,8 @@ func TestBlobsAreServedInBothStyles(t *testing.T) {
 			t.Errorf("%s: %q, %v", at, a.body, a.header)
 		}
 		a = w.want(206, "", "GET", "/box/a/b", "", "X-Ms-Range", "bytes=8-20")
-		if a.body != "89" || a.header.Get("Content-Range") != "bytes 8-9/10" {
-			t.Errorf("%s: a part: %q, %v", at, a.body, a.header)
-		}
+		proof.Same(t, a.body, "89", at, "a part")
+		proof.Same(t, a.header.Get("Content-Range"), "bytes 8-9/10", at, "a part")
 		if a = w.want(200, "", "HEAD", "/box/a/b", ""); a.header.Get("Content-Length") != "10" {
 			t.Errorf("%s: %v", at, a.header)
 		}

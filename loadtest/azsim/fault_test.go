@@ -159,9 +159,8 @@ func TestTheSameSeedMakesTheSameChoicesWhateverElseGoesOn(t *testing.T) {
 		return h
 	}
 	one := history(1, false)
-	if one != history(1, false) || one != history(1, true) {
-		t.Error("one seed, two histories")
-	}
+	proof.Same(t, one, history(1, false), "the histories of one seed")
+	proof.Same(t, one, history(1, true), "the histories of one seed")
 	if one == history(2, false) {
 		t.Error("two seeds, one history")
 	}
@@ -208,9 +207,7 @@ func TestDeliverTwiceAndReappearEarly(t *testing.T) {
 		w.put("queue", "y", "")
 		s.Inject(Rule{Fault: ReappearEarly, First: 1})
 		m := w.get("queue", "?visibilitytimeout=100")
-		if next := time.Now().Add(100 * time.Second).UTC().Format("15:04:05"); !strings.Contains(m[0].Next, next) {
-			t.Errorf("promised until %s, want %s", m[0].Next, next)
-		}
+		proof.Has(t, m[0].Next, time.Now().Add(100*time.Second).UTC().Format("15:04:05"), "promised until")
 		start := time.Now()
 		for len(w.peek("queue")) == 0 {
 			time.Sleep(time.Second)
@@ -287,9 +284,8 @@ func TestSparedRequestsMeetNoRuleAndNoBlackout(t *testing.T) {
 		if a, err := spared.try("POST", "/queue/messages", text("x")); err != nil || a.status != 201 {
 			t.Errorf("%v, %v", a, err)
 		}
-		if s.Stats().Blackouts["acct"] != 0 || lost.Hits() != 0 {
-			t.Error("a spared request was hit")
-		}
+		proof.Same(t, s.Stats().Blackouts["acct"], 0, "a spared request")
+		proof.Same(t, lost.Hits(), 0, "a spared request")
 	})
 }
 

@@ -162,9 +162,8 @@ func TestThrottlingIsServerBusyAndMayCarryRetryAfter(t *testing.T) {
 		a = refusal(Limits{Queue: 1, RetryAfter: 1500 * time.Millisecond})
 		proof.Same(t, a.header.Get("Retry-After"), "2", "Retry-After")
 		a = refusal(Limits{Queue: 1, TimedOut: 1})
-		if a.status != 500 || a.code != "OperationTimedOut" {
-			t.Errorf("%d %s", a.status, a.code)
-		}
+		proof.Same(t, a.status, 500)
+		proof.Same(t, a.code, "OperationTimedOut")
 	})
 }
 
@@ -202,9 +201,8 @@ func TestALimitsFileIsReadAndItsErrorsNameTheField(t *testing.T) {
 		Queue: 500, QueueAccount: 20000, TablePartition: 2000, TableAccount: Unlimited, Blob: 500,
 		GetCost: 1, QueryCost: 1, Burst: 2 * time.Second, RetryAfter: time.Second, TimedOut: 0.5,
 	}
-	if err != nil || l != want {
-		t.Errorf("%+v, %v", l, err)
-	}
+	must(t, err)
+	proof.Same(t, l, want)
 	b, err := json.Marshal(l)
 	must(t, err)
 	if again, err := ParseLimits(b); err != nil || again != l {
@@ -271,9 +269,7 @@ func TestLimitsChangeWhileItRuns(t *testing.T) {
 		if refused == 0 {
 			t.Error("nothing was refused")
 		}
-		if err := s.SetLimits(Limits{Queue: Rate(math.NaN())}); err == nil {
-			t.Error("limits that make no sense were taken")
-		}
+		proof.Says(t, s.SetLimits(Limits{Queue: Rate(math.NaN())}), "a rate is NaN")
 		var after string
 		for range 20 { // the burst is 10
 			after = max(after, w.do("POST", "/queue/messages", text("x")).header.Get("Retry-After"))

@@ -145,9 +145,7 @@ func TestFaultsReachAClientOnTCP(t *testing.T) {
 	}
 	cancel()
 	s.sim.Blackout("acct", true)
-	if status, err := put(t.Context()); err == nil {
-		t.Errorf("blackout: %d", status)
-	}
+	proof.Says(t, proof.ErrOf(put(t.Context())), "Post ", "blackout")
 	s.sim.Blackout("acct", false)
 	if status, err := put(t.Context()); err != nil || status != 201 {
 		t.Errorf("after the blackout: %d, %v", status, err)
@@ -205,9 +203,8 @@ func TestOnlyLoopbackIsServed(t *testing.T) {
 			_ = srv.Close()
 		}
 	}
-	if s.ConnectionString("nosuch") != "" || s.Key("nosuch") != "" {
-		t.Error("an account that does not exist has a key")
-	}
+	proof.Same(t, s.ConnectionString("nosuch"), "", "an account that does not exist")
+	proof.Same(t, s.Key("nosuch"), "", "an account that does not exist")
 }
 
 // AZURE.md, Virtual time: net/http over net.Pipe works inside a bubble.

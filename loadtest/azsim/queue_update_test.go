@@ -71,9 +71,7 @@ func TestUpdateAndDeleteParametersAreChecked(t *testing.T) {
 	w.want(400, "OutOfRangeQueryParameterValue", "PUT", at+"?"+receipt+"&visibilitytimeout=-1", text("y"))
 	for _, garbage := range []string{"garbage", "AAAA", "%20", url.QueryEscape(m.Receipt[:8])} { // Q53
 		a := w.want(400, "InvalidQueryParameterValue", "DELETE", at+"?popreceipt="+garbage, "")
-		if !strings.Contains(a.body, "<Reason>Invalid pop receipt format</Reason>") {
-			t.Error(a.body)
-		}
+		proof.Has(t, a.body, "<Reason>Invalid pop receipt format</Reason>")
 	}
 	w.want(404, "MessageNotFound", "DELETE", "/queue/messages/no-guid?"+receipt, "")
 	w.want(404, "QueueNotFound", "DELETE", "/nosuch/messages/"+m.ID+"?"+receipt, "")

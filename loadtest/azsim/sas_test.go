@@ -245,7 +245,6 @@ func TestATableSASSeesOnlyItsKeyRange(t *testing.T) {
 		}
 	}
 	page, err := c.NewListEntitiesPager(nil).NextPage(t.Context())
-	if err != nil || len(page.Entities) != 1 {
-		t.Errorf("listed %d entities, %v", len(page.Entities), err)
-	}
+	must(t, err)
+	proof.Same(t, len(page.Entities), 1, "entities are listed")
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"net"
 	"net/http"
-	"strings"
 	"syscall"
 	"testing"
 
@@ -45,9 +44,8 @@ func TestADisabledAccountRefusesEveryRequestOfBothServices(t *testing.T) {
 		{table, "GET", "/rows()"},
 	} {
 		a := r.w.do(r.method, r.target, "")
-		if a.status != 403 || !strings.Contains(a.body, "AccountIsDisabled") {
-			t.Errorf("%s %s: %d %s", r.method, r.target, a.status, a.body)
-		}
+		proof.Same(t, a.status, 403, r.method, r.target, a.body)
+		proof.Has(t, a.body, "AccountIsDisabled", r.method, r.target)
 	}
 	proof.Same(t, len(spared.peek("queue")), 1, "who is spared sees … messages, want 1")
 	other.create("queue") // is well
@@ -164,9 +162,7 @@ func TestARuleHitsOnePartitionOfATable(t *testing.T) {
 	for what, ask := range ways {
 		i := b.sim.Inject(Rule{Fault: FailBefore, Partition: "p.0"})
 		proof.Is(t, proof.ErrOf(ask(t.Context(), "p.0")), syscall.ECONNRESET, what)
-		if _, err := ask(t.Context(), "p.01"); err != nil {
-			t.Errorf("%s of another partition: %v", what, err)
-		}
+		proof.Is(t, proof.ErrOf(ask(t.Context(), "p.01")), nil, what, "of another partition")
 		i.Remove()
 		i = b.sim.Inject(Rule{Fault: Damage, Partition: "p.0", Operations: []string{"GetEntity", "QueryEntities"}})
 		for pk, whole := range map[string]bool{"p.0": false, "p.01": true} {

@@ -78,9 +78,7 @@ func TestServicePropertiesAreKeptPartByPart(t *testing.T) {
 		"IncludeAPIs":     "<HourMetrics><Version>1.0</Version><Enabled>true</Enabled><RetentionPolicy><Enabled>false</Enabled></RetentionPolicy></HourMetrics>",
 	} {
 		a := w.want(400, "InvalidXmlNodeValue", "PUT", at, doc(inner))
-		if !strings.Contains(a.body, "<XmlNodeName>"+node+"</XmlNodeName>") {
-			t.Errorf("%s: %s", node, a.body)
-		}
+		proof.Has(t, a.body, "<XmlNodeName>"+node+"</XmlNodeName>", node)
 	}
 	for _, body := range []string{
 		"<StorageServiceProperties>", doc("<Cors>" + strings.Repeat(rule, 6) + "</Cors>"),

@@ -28,9 +28,7 @@ func TestTheJudgeOfTheSuitesFindsWhatIsWrong(t *testing.T) {
 		for _, text := range []string{excluded, results} {
 			args = append(args, filepath.Join(t.TempDir(), "text"))
 			text = strings.Replace(text, c.from, c.to, 1)
-			if err := os.WriteFile(args[len(args)-1], []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(args[len(args)-1], []byte(text), 0o600))
 		}
 		out, err := exec.Command("awk", append([]string{"-f", "suites/judge.awk"}, args...)...).Output()
 		if !strings.Contains(string(out), c.says) || (err != nil) != (c.from != "") {

@@ -19,9 +19,7 @@ func FuzzBatch(f *testing.F) {
 	f.Add("multipart/mixed; boundary=\"batch_1\"", []byte("--batch_1\r\nContent-Type: application/http\r\n\r\nGET /tbl() HTTP/1.1\r\nAccept: application/json\r\n\r\n\r\n--batch_1--"))
 	f.Fuzz(func(t *testing.T, contentType string, body []byte) {
 		s := newTableStore("acct", 0, TableOptions{})
-		if err := s.create("tbl", filterTime); err != nil {
-			t.Fatal(err)
-		}
+		granted(t, s.create("tbl", filterTime))
 		r := &request{
 			method: "POST", path: "/$batch", query: url.Values{}, header: http.Header{"Content-Type": {contentType}},
 			body: body, service: tableService, baseURL: benchURL, id: "id", now: filterTime,

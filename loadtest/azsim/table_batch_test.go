@@ -158,9 +158,8 @@ func TestBatchThatCannotBeReadIsRefusedAsAWhole(t *testing.T) {
 		"over 4 MiB":           {good + strings.Repeat(" ", 4<<20), "multipart/mixed; boundary=batch_1", 413, "RequestBodyTooLarge"},
 	} {
 		a := b.do("POST", "/$batch", c.body, "Content-Type: "+c.contentType)
-		if a.status != c.status || a.code() != c.code {
-			t.Errorf("%s: %d %s, want %d %s", name, a.status, a.code(), c.status, c.code)
-		}
+		proof.Same(t, a.status, c.status, name)
+		proof.Same(t, a.code(), c.code, name)
 	}
 	if a := b.do("GET", "/tbl()", ""); strings.Contains(a.body, "RowKey") {
 		t.Errorf("something was stored: %s", a.body)

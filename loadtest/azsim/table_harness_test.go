@@ -12,6 +12,8 @@ import (
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/data/aztables"
+
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 // tableBench is one account whose Table service a test works on: with the
@@ -106,9 +108,8 @@ func (b *tableBench) do(method, path, body string, headers ...string) answer {
 // want checks status and error code ("" for none).
 func (b *tableBench) want(a answer, status int, code string) {
 	b.Helper()
-	if a.status != status || a.code() != code {
-		b.Errorf("answer is %d %q, want %d %q; body: %s", a.status, a.code(), status, code, a.body)
-	}
+	proof.Same(b, a.status, status, a.body)
+	proof.Same(b, a.code(), code, a.body)
 }
 
 // wantCode checks the error of the real client: its status, and the code that

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 // entityWith writes an entity with n properties of a value, named P0, P1, ...
@@ -64,9 +66,8 @@ func TestPublishedLimitsOfEntities(t *testing.T) {
 	} {
 		b := newTable(t)
 		a := b.do("POST", "/tbl", c.body)
-		if a.status != c.status || a.code() != c.code {
-			t.Errorf("%s: %d %s, want %d %s", c.rule, a.status, a.code(), c.status, c.code)
-		}
+		proof.Same(t, a.status, c.status, c.rule)
+		proof.Same(t, a.code(), c.code, c.rule)
 	}
 }
 
@@ -124,9 +125,8 @@ func TestTypesTravelAsAnnotated(t *testing.T) {
 	} {
 		b := newTable(t)
 		a := b.do("POST", "/tbl", `{"PartitionKey":"p","RowKey":"r",`+in+`}`)
-		if a.status != 400 || a.code() != "InvalidInput" {
-			t.Errorf("%s: %d %s, want 400 InvalidInput", in, a.status, a.code())
-		}
+		proof.Same(t, a.status, 400, in)
+		proof.Same(t, a.code(), "InvalidInput", in)
 	}
 }
 
@@ -190,8 +190,7 @@ func TestRequestsRefused(t *testing.T) {
 		b := newTable(t)
 		b.want(b.do("POST", "/tbl", `{"PartitionKey":"p","RowKey":"r"}`), 201, "")
 		a := b.do(c.method, c.path, c.body, c.headers...)
-		if a.status != c.status || a.code() != c.code {
-			t.Errorf("%s: %d %s, want %d %s; %s", c.rule, a.status, a.code(), c.status, c.code, a.body)
-		}
+		proof.Same(t, a.status, c.status, c.rule, a.body)
+		proof.Same(t, a.code(), c.code, c.rule, a.body)
 	}
 }

@@ -73,9 +73,7 @@ func TestQueriesComeInPages(t *testing.T) {
 		t.Errorf("filtered pages of %v rows, first %v", n, got[0][0])
 	}
 	// A page that ends with the last row of the answer has no token.
-	if got := b.pages(c, &aztables.ListEntitiesOptions{Filter: ptr("PartitionKey eq 'P001'"), Top: ptr[int32](250)}); !slices.Equal(sizes(got), []int{250, 250}) {
-		t.Errorf("pages of %v rows", sizes(got))
-	}
+	proof.Alike(t, sizes(b.pages(c, &aztables.ListEntitiesOptions{Filter: ptr("PartitionKey eq 'P001'"), Top: ptr[int32](250)})), []int{250, 250}, "rows of pages")
 }
 
 // The form of a token as recorded: the next row's keys, each "1!", a length,
@@ -154,9 +152,7 @@ func TestPagesTogetherAreTheAnswer(t *testing.T) {
 		s := newTableStore("acct", 0, TableOptions{
 			EmptyPages: rapid.Bool().Draw(t, "empty"), PartitionPages: rapid.Bool().Draw(t, "partition"), ScanLimit: rapid.IntRange(1, 8).Draw(t, "scan"),
 		})
-		if err := s.create("tbl", now); err != nil {
-			t.Fatal(err)
-		}
+		granted(t, s.create("tbl", now))
 		tab := s.find("tbl")
 		var stored []rowKey
 		for _, pk := range keys {
@@ -178,9 +174,7 @@ func TestPagesTogetherAreTheAnswer(t *testing.T) {
 				rapid.SampledFrom([]string{"eq", "ne", "gt", "ge", "lt", "le"}).Draw(t, "op"), rapid.SampledFrom(keys).Draw(t, "key"))
 		}
 		f, err := parseFilter(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		granted(t, err)
 		var sas keyRange
 		if rapid.Bool().Draw(t, "shared") {
 			sas = keyRange{startPK: "a", startRK: "b", endPK: rapid.SampledFrom(keys[1:]).Draw(t, "end"), endRK: "c"}
@@ -195,12 +189,8 @@ func TestPagesTogetherAreTheAnswer(t *testing.T) {
 		values := url.Values{}
 		for range 200 {
 			p := pager{query: entityQuery{filter: f, top: rapid.IntRange(1, 5).Draw(t, "top")}, options: s.options, sas: sas}
-			if err := p.begin(&request{query: values}); err != nil {
-				t.Fatal(err)
-			}
-			if err := p.read(tab); err != nil {
-				t.Fatal(err)
-			}
+			granted(t, p.begin(&request{query: values}))
+			granted(t, p.read(tab))
 			for _, e := range p.page {
 				got = append(got, rowKey{e.pk, e.rk})
 			}

@@ -303,9 +303,7 @@ func TestWhatAnEarlierRunHasLeftIsRemoved(t *testing.T) {
 		{"orders", young + "b-results", young + "c1x1", young + "c2x1"},
 		{"orders", young + "b-results", young + "c1x1", young + "c2x1", pumpTable},
 	} {
-		if got := left(t, accounts[i]); !slices.Equal(got, want) {
-			t.Errorf("account %d: %v, want %v", i+1, got, want)
-		}
+		proof.Alike(t, left(t, accounts[i]), want, "account", i+1)
 	}
 	of, err := accounts[1].open(nil)
 	must(t, err)
@@ -322,9 +320,7 @@ func TestADryRunMakesNoRequest(t *testing.T) {
 	out := newTrial(t.Context(), t, accounts, defaultRequests()).described()
 	proof.Same(t, sim.Stats().Count("", ""), 0, "requests")
 	for _, want := range []string{"one ", "two ", mark, "at most 67200", "USD", "-poison", pumpTable} {
-		if !strings.Contains(out, want) {
-			t.Errorf("%q is not in\n%s", want, out)
-		}
+		proof.Has(t, out, want)
 	}
 	for _, a := range accounts {
 		for _, secret := range a.secrets() {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"testing"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/report"
 )
 
@@ -40,8 +41,6 @@ func FuzzWhatIsReadCanBeShown(f *testing.F) {
 		}
 		c, err := report.Compare([]*report.Result{r}, []*report.Result{r})
 		must(t, err)
-		if err := errors.Join(r.Text(io.Discard), r.HTML(io.Discard), r.Write(io.Discard), c.Text(io.Discard), c.HTML(io.Discard)); err != nil {
-			t.Error(err)
-		}
+		proof.Is(t, errors.Join(r.Text(io.Discard), r.HTML(io.Discard), r.Write(io.Discard), c.Text(io.Discard), c.HTML(io.Discard)), nil)
 	})
 }

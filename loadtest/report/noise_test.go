@@ -158,9 +158,8 @@ func TestAComparisonWarnsOfWhatItsRunsDoNotShare(t *testing.T) {
 	for _, says := range []string{
 		"2 settings are not the same", "run 2 after: it was interrupted",
 	} {
-		if !strings.Contains(text.String(), "! "+says) || !strings.Contains(html.String(), says) {
-			t.Errorf("%q is not said:\n%s", says, text.String())
-		}
+		proof.Has(t, text.String(), "! "+says)
+		proof.Has(t, html.String(), says)
 	}
 	if i, j := strings.Index(text.String(), "! "), strings.Index(text.String(), "FIGURE"); i > j {
 		t.Errorf("the warning comes after the figures:\n%s", text.String())

@@ -107,14 +107,10 @@ func TestTextShowsNoControlCharactersAndExplainsEveryFigure(t *testing.T) {
 		t.Error("an escape sequence is shown")
 	}
 	for _, want := range []string{"What was refused.", "throttled: 1 %", "210 tasks sent in 210 messages, 10 of them to warm up; 210 handled, 0 lost, 1 handled twice; 3 due but never taken; 2 tasks of another program; the last one 4 s after the load ended", "as taken"} {
-		if !strings.Contains(text, want) {
-			t.Errorf("%q is missing in:\n%s", want, text)
-		}
+		proof.Has(t, text, want)
 	}
 	for _, l := range legend {
-		if !strings.Contains(text, l.Name) {
-			t.Errorf("the column %s is not explained", l.Name)
-		}
+		proof.Has(t, text, l.Name, "the column's explanation")
 	}
 }
 
@@ -205,14 +201,10 @@ func TestTwoResultsAreComparedFigureByFigure(t *testing.T) {
 	if l := got["rate"]; l.Before != 100 || l.After != 200 || *l.Relative != 1 {
 		t.Errorf("%+v", l)
 	}
-	if want := []Differing{{"against", titles[Simulated], titles[Virtual]}, {"processors", "2", "4"}}; cmp.Diff(want, c.Differing) != "" {
-		t.Error(cmp.Diff(want, c.Differing))
-	}
+	proof.Same(t, cmp.Diff([]Differing{{"against", titles[Simulated], titles[Virtual]}, {"processors", "2", "4"}}, c.Differing), "")
 	var b bytes.Buffer
 	must(t, json.NewEncoder(&b).Encode(c))
-	if _, err := Compare([]*Result{before}, []*Result{sample("soak", 1)}); err == nil {
-		t.Error("two scenarios were compared")
-	}
+	proof.Says(t, proof.ErrOf(Compare([]*Result{before}, []*Result{sample("soak", 1)})), "soak", "two scenarios")
 }
 
 func TestManyAccountsAreThreeLines(t *testing.T) {

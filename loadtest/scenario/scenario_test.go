@@ -32,9 +32,8 @@ func TestSaturateMeasuresEachSideByItself(t *testing.T) {
 	if both.Handled < 50 || both.Put < 50 {
 		t.Errorf("both: %+v", both)
 	}
-	if put.Processors != 0 || take.Processors != 2 {
-		t.Errorf("%d and %d processors", put.Processors, take.Processors)
-	}
+	proof.Same(t, put.Processors, 0, "processors")
+	proof.Same(t, take.Processors, 2, "processors")
 	if found(t, r, "puts") != put.Put || found(t, r, "share of the limits, puts") != put.Use {
 		t.Error("what was found is not what was measured")
 	}
@@ -126,9 +125,7 @@ func TestRollingRestartReplacesEveryProcessor(t *testing.T) {
 	for _, e := range r.Events {
 		events = append(events, e.Text)
 	}
-	if want := []string{"processor 1 is replaced", "processor 2 is replaced", "processor 3 is replaced"}; !slices.Equal(events, want) {
-		t.Errorf("events: %q", events)
-	}
+	proof.Alike(t, events, []string{"processor 1 is replaced", "processor 2 is replaced", "processor 3 is replaced"}, "events")
 	found(t, r, "longest delay, restarts")
 }
 
@@ -248,9 +245,7 @@ func TestWrongOptionsAreNamedBeforeAnythingIsDone(t *testing.T) {
 		}
 		proof.Same(t, w.sim.Stats().Count("", ""), 0, want, "requests were made")
 	}
-	if _, err := Run(t.Context(), newSimulated(1, 1000).World, Options{Scenario: "account-dark"}); err == nil || !strings.Contains(err.Error(), "needs 2 accounts") {
-		t.Errorf("got %v", err)
-	}
+	proof.Says(t, proof.ErrOf(Run(t.Context(), newSimulated(1, 1000).World, Options{Scenario: "account-dark"})), "needs 2 accounts")
 }
 
 func TestProcessorsThatShareQueuesAreNamedAsTrouble(t *testing.T) {

@@ -44,9 +44,8 @@ func TestLatencyFromScheduleCountsTheTimeInWhichNobodyTookTheTask(t *testing.T) 
 			time.Sleep(time.Second)
 		}
 		proof.Is(t, proof.ErrOf(r.Next(t.Context())), io.EOF, "got … after the end")
-		if s.unsent != 90 || s.record.sent.Load() != 10 {
-			t.Errorf("%d were not sent, and %d were", s.unsent, s.record.sent.Load())
-		}
+		proof.Same(t, s.unsent, 90, "were not sent")
+		proof.Same(t, s.record.sent.Load(), 10, "were sent")
 		schedule, send := latency(s.record.phase.schedule), latency(s.record.phase.send)
 		if schedule.Count != 10 || *schedule.Max < 8.09 || *schedule.Max > 8.11 || *send.Max > 1e-5 {
 			t.Errorf("from schedule %v s at most, from send %v s", *schedule.Max, *send.Max)

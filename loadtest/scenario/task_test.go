@@ -74,15 +74,11 @@ func TestTheScheduleIsEvenWhateverHappens(t *testing.T) {
 			}
 			continue
 		}
-		if burst := d.group == 7; burst != (d.at == 3*time.Second && len(at) < 6) {
-			t.Errorf("%+v is the %d-th", d, len(at))
-		}
+		proof.Same(t, d.group == 7, d.at == 3*time.Second && len(at) < 6, d, "in the burst, as number", len(at))
 		at = append(at, d.at)
 	}
 	ms := time.Millisecond
-	if want := []time.Duration{0, 250 * ms, 500 * ms, 750 * ms, 3000 * ms, 3000 * ms, 3000 * ms, 3500 * ms, 5000 * ms}; !slices.Equal(at, want) {
-		t.Errorf("due at %v, want %v", at, want)
-	}
+	proof.Alike(t, at, []time.Duration{0, 250 * ms, 500 * ms, 750 * ms, 3000 * ms, 3000 * ms, 3000 * ms, 3500 * ms, 5000 * ms}, "due at")
 	proof.Same(t, taken, 3, "taken in a second at one in 400 ms")
 	s = schedule{loads: []load{{until: time.Second, rate: 4}, {until: 2 * time.Second, rate: asTaken}, {until: 3 * time.Second, rate: 2}}}
 	s.next(0)

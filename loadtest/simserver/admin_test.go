@@ -128,9 +128,7 @@ func TestAResetEmptiesOneAccountOrAll(t *testing.T) {
 	s := newSimulator(t)
 	h := s.AdminHandler()
 	one, two := queueOf(t, s, "one"), queueOf(t, s, "two")
-	if got := compact(t, call(t, h, "POST", "/reset", `{"account":"one"}`, 200)); got != `{"emptied":["one"]}` {
-		t.Errorf("one: %s", got)
-	}
+	proof.Same(t, compact(t, call(t, h, "POST", "/reset", `{"account":"one"}`, 200)), `{"emptied":["one"]}`, "one")
 	if answered(one) || !answered(two) {
 		t.Error("another account than one was emptied")
 	}

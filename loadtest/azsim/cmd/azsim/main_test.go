@@ -22,9 +22,8 @@ func TestWrongFlagsAreStatusTwo(t *testing.T) {
 	for _, args := range []string{"--acounts 3", "--accounts 0", "--listen here", "--fault nothing", "now", "--limits x"} {
 		var problems strings.Builder
 		status := run(t.Context(), strings.Fields(args), io.Discard, &problems)
-		if status != 2 || !strings.Contains(problems.String(), "--help") {
-			t.Errorf("%s: %d, %s", args, status, problems.String())
-		}
+		proof.Same(t, status, 2, args)
+		proof.Has(t, problems.String(), "--help", args)
 	}
 	var out strings.Builder
 	if status := run(t.Context(), []string{"--help"}, &out, io.Discard); status != 0 || !strings.Contains(out.String(), "lost-answer") {
