@@ -283,7 +283,8 @@ func show(console *cli.Console, now *atomic.Pointer[scenario.Progress]) (stop fu
 			}
 			waiting := p.Sent - p.Handled
 			line := fmt.Sprintf("%s · %.0f of %.0f s · %s handled, %s/s · %s waiting · %s throttled",
-				p.Phase, p.Seconds, p.Of, humanize.Comma(p.Handled), humanize.Comma(int64(p.HandledPerLast)),
+				p.Phase, p.Seconds, p.Of,
+				humanize.Comma(p.Handled), humanize.Comma(int64(p.HandledPerLast)),
 				humanize.Comma(waiting), humanize.Comma(p.Throttled))
 			console.Progress(int64(min(p.Seconds, p.Of)*1000), int64(p.Of*1000), line,
 				"phase", p.Phase, "seconds", int64(p.Seconds), "of", int64(p.Of), "sent", p.Sent,

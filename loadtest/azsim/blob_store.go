@@ -186,7 +186,9 @@ func (c *blobContainer) remove(r *request, name string) reply {
 }
 
 func (b *blob) header() http.Header {
-	return http.Header{"Etag": {b.etag}, "Last-Modified": {b.modified.Format(http.TimeFormat)}}
+	return http.Header{
+		"Etag": {b.etag}, "Last-Modified": {b.modified.Format(http.TimeFormat)},
+	}
 }
 
 // get serves the whole blob or a part of it.

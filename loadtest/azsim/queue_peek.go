@@ -10,6 +10,8 @@ func (s *queueStore) peekMessages(r *request, name string) reply {
 	}
 	return s.with(r, name, func(q *queue) reply {
 		ms := q.messages.visible(r.now.UnixNano(), int(n))
-		return reply{status: http.StatusOK, header: xmlNoCache(), body: renderPeeked(ms), served: len(ms)}
+		return reply{
+			status: http.StatusOK, header: xmlNoCache(), body: renderPeeked(ms), served: len(ms),
+		}
 	})
 }

@@ -124,7 +124,9 @@ func (a Account) connectionString() bool {
 
 // options are the driver's.
 func (a Account) options() azure.Options {
-	o := azure.Options{TableEndpoint: a.Table, BlobEndpoint: a.Blob, ServiceVersion: a.ServiceVersion}
+	o := azure.Options{
+		TableEndpoint: a.Table, BlobEndpoint: a.Blob, ServiceVersion: a.ServiceVersion,
+	}
 	if a.connectionString() {
 		o.ConnectionString = a.Connection
 	} else {

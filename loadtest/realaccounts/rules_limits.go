@@ -82,7 +82,8 @@ func (f *flow) rate() float64 { return 2 * float64(slices.Max(f.halves[2:])) }
 
 func (f *flow) String() string {
 	text := fmt.Sprintf("%d accepted (up to %.0f a second after the first), %d refused, %d "+
-		"without an answer, in %.1f s", f.accepted, f.rate(), f.refused, f.failed, f.seconds)
+		"without an answer, in %.1f s",
+		f.accepted, f.rate(), f.refused, f.failed, f.seconds)
 	if f.cause != nil {
 		text += "; " + f.cause.Error()
 	}

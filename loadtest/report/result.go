@@ -313,14 +313,18 @@ func (r *Result) check() error {
 	}
 	for _, l := range s.AccountUnits {
 		if len(l.Values) != n {
-			return fmt.Errorf("is damaged: the units of an account have %d intervals and sentPerSecond %d",
-				len(l.Values), n)
+			return fmt.Errorf(
+				"is damaged: the units of an account have %d intervals and sentPerSecond %d",
+				len(l.Values), n,
+			)
 		}
 	}
 	for i := range r.Phases {
 		if p := &r.Phases[i]; p.Accounts < 0 || p.To < p.From {
-			return fmt.Errorf("is damaged: phase %d has %d accounts and is from %v to %v s",
-				i+1, p.Accounts, p.From, p.To)
+			return fmt.Errorf(
+				"is damaged: phase %d has %d accounts and is from %v to %v s", i+1, p.Accounts,
+				p.From, p.To,
+			)
 		}
 	}
 	for _, v := range r.drawn() {

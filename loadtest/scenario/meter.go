@@ -42,7 +42,9 @@ func (c counts) minus(o counts) counts {
 	}
 }
 
-func (c counts) plus(o counts) counts { return c.minus(counts{}.minus(o)) }
+func (c counts) plus(o counts) counts {
+	return c.minus(counts{}.minus(o))
+}
 
 // errDark is the answer of an account that is cut off.
 var errDark = errors.New("the account is cut off for the test")

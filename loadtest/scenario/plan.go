@@ -270,7 +270,8 @@ func planDark(p *planner) error {
 			return nil
 		}
 	}
-	p.steps = append(p.steps, step{p.part(1. / 3), m.name + " is dark", turn(true)},
+	p.steps = append(p.steps,
+		step{p.part(1. / 3), m.name + " is dark", turn(true)},
 		step{p.part(2. / 3), m.name + " is back", turn(false)})
 	p.answer = answerDark
 	return p.even("before", "dark", "after")

@@ -57,7 +57,8 @@ func (a *Accounts) AddFlags(flags *pflag.FlagSet) {
 
 // AddWorkload adds --workload.
 func (a *Accounts) AddWorkload(flags *pflag.FlagSet) {
-	flags.StringVar(&a.Workload, "workload", "demo", "the `NAME` of the workload in the configuration")
+	flags.StringVar(&a.Workload, "workload", "demo",
+		"the `NAME` of the workload in the configuration")
 }
 
 // Check says what is wrong with the numbers, as a [UsageError].
@@ -78,7 +79,8 @@ func (a *Accounts) ReadLimits() (l azsim.Limits, err error) {
 	} else {
 		var text []byte
 		if text, err = os.ReadFile(a.Limits); err != nil {
-			return l, usage("--limits: %w; use published, none, queue=N,account=N, or a JSON file", err)
+			return l, usage("--limits: %w; use published, none, queue=N,account=N, or a JSON file",
+				err)
 		}
 		l, err = azsim.ParseLimits(text)
 	}

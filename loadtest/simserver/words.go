@@ -322,5 +322,6 @@ func jsonText(raw json.RawMessage) (string, error) {
 	case json.Unmarshal(raw, &list) == nil:
 		return strings.Join(list, ","), nil
 	}
-	return "", fmt.Errorf("want a string, a number or a list of strings, got %s", clipped(string(raw)))
+	return "", fmt.Errorf("want a string, a number or a list of strings, got %s",
+		clipped(string(raw)))
 }
