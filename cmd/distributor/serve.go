@@ -149,7 +149,9 @@ func (f *serveFlags) access(file *configfile.File) error {
 	return cli.Explain(serve.Check(f.http), file)
 }
 
-func (f *serveFlags) serve(ctx context.Context, console *cli.Console, file *configfile.File) error {
+func (f *serveFlags) serve(
+	ctx context.Context, console *cli.Console, file *configfile.File,
+) error {
 	cfg, exported, err := f.around.Surrounded()
 	if err != nil {
 		return err

@@ -86,11 +86,19 @@ Exit status:
 	flags.StringVar(&f.encoding, "encoding", "", cli.EncodingHelp)
 	flags.IntVar(&f.limit, "limit", 0, "at most `N` lines; 0 is all")
 	flags.DurationVar(&f.work.timeout, "task-timeout", 5*time.Minute, "how long one task may take")
-	flags.StringArrayVar(&f.work.headers, "http-header", nil,
+	flags.StringArrayVar(
+		&f.work.headers,
+		"http-header",
+		nil,
 		"a `HEADER` sent with --http, as 'Name: value'; ${VAR} is taken from the "+
-			"environment; may be repeated")
-	flags.StringArrayVar(&f.work.keepEnv, "keep-env", nil,
-		"an environment variable `NAME` that commands get although it is a credential; may be repeated")
+			"environment; may be repeated",
+	)
+	flags.StringArrayVar(
+		&f.work.keepEnv,
+		"keep-env",
+		nil,
+		"an environment variable `NAME` that commands get although it is a credential; may be repeated",
+	)
 	flags.BoolVar(&f.json, "json", false, "print each outcome as a JSON object on a line of its own")
 	f.console.Add(cmd, 5*time.Second)
 	return cmd
@@ -181,7 +189,10 @@ func (s checkSum) String() string {
 
 // each tries the lines one after the other.
 func (f *checkFlags) each(
-	ctx context.Context, out io.Writer, src source.Source, w handlers.Worker,
+	ctx context.Context,
+	out io.Writer,
+	src source.Source,
+	w handlers.Worker,
 ) (sum checkSum, err error) {
 	reader, err := src.Open(ctx, nil)
 	if err != nil {

@@ -195,7 +195,8 @@ func (f *runFlags) checkRanges(cmd *cobra.Command) error {
 	}
 	if cmd.Flags().Changed("min-interval") && f.options.MinInterval <= 0 {
 		return cli.Usage("--min-interval: %v is out of range; use more than 0, or "+
-			"leave it out for no limit", f.options.MinInterval)
+			"leave it out for no limit",
+			f.options.MinInterval)
 	}
 	if cmd.Flags().Changed("max-rate") && f.options.MaxRate == 0 {
 		return cli.Usage("--max-rate: 0 is out of range; use more than 0, or leave it out for no limit")
@@ -210,7 +211,8 @@ func (f *runFlags) checkRanges(cmd *cobra.Command) error {
 	}
 	if cmd.Flags().Changed("until-idle") && f.options.UntilIdle <= 0 {
 		return cli.Usage("--until-idle: %v is out of range; use more than 0, or leave it "+
-			"out to run until a signal", f.options.UntilIdle)
+			"out to run until a signal",
+			f.options.UntilIdle)
 	}
 	return effective(cmd.Flags())
 }

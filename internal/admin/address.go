@@ -39,7 +39,8 @@ func checkAddress(what, s string) error {
 	}
 	if err != nil {
 		return &AddressError{fmt.Errorf("%s: %s is not an address; write host:port, "+
-			"as in 127.0.0.1:9090, or %s", what, logs.Quoted(s), Off)}
+			"as in 127.0.0.1:9090, or %s",
+			what, logs.Quoted(s), Off)}
 	}
 	return nil
 }

@@ -121,7 +121,10 @@ unless on (workload) sum by (workload) (rate(queuepump_tasks_handled_total{}[5m]
 		`time() - max by (workload)
 (last_over_time(queuepump_next_due_timestamp_seconds{}[4d])) > 900`,
 	},
-	{"NotReady", "10m", "warning", "{{ $labels.instance }} is not ready.", `queuepump_ready{} == 0`},
+	{
+		"NotReady", "10m", "warning", "{{ $labels.instance }} is not ready.",
+		`queuepump_ready{} == 0`,
+	},
 }
 
 // Alerts are the rules for the workload.

@@ -68,7 +68,10 @@ var dashboard = [][]panel{
 		}},
 		{"Refused and failed a second", "short", "", []line{
 			{"{{account}} too many", "sum by (account) (rate(queuepump_throttles_total{}[]))"},
-			{"{{account}} {{code}}", "sum by (account, code) (rate(queuepump_request_failures_total{}[]))"},
+			{
+				"{{account}} {{code}}",
+				"sum by (account, code) (rate(queuepump_request_failures_total{}[]))",
+			},
 		}},
 	},
 	{

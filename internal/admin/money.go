@@ -30,9 +30,10 @@ func SpendingFirst(m *status.Money) (first, rest []string) {
 // ByCost are operations, the dearest first.
 func ByCost(list []status.MoneyOperation) []status.MoneyOperation {
 	list = slices.Clone(list)
-	slices.SortStableFunc(list, func(a, b status.MoneyOperation) int {
-		return cmp.Compare(b.Cost, a.Cost)
-	})
+	slices.SortStableFunc(
+		list,
+		func(a, b status.MoneyOperation) int { return cmp.Compare(b.Cost, a.Cost) },
+	)
 	return list
 }
 

@@ -53,7 +53,9 @@ func ChildEnv(file *configfile.File, keep []string) []string {
 var (
 	// linePart is a character behind a backslash, a text in quotes, a text without, or the blanks
 	// between words.
-	linePart  = regexp.MustCompile(`(?s)\\.|'[^']*'|"(?:[^"\\]|\\.)*"|[^ \t\n'"\\]+|[ \t\n]+`)
+	linePart = regexp.MustCompile(
+		`(?s)\\.|'[^']*'|"(?:[^"\\]|\\.)*"|[^ \t\n'"\\]+|[ \t\n]+`,
+	)
 	inQuotes  = regexp.MustCompile("\\\\(?:\n|([$`\"\\\\]))")
 	plainWord = regexp.MustCompile(`^[\w@%+=:,./-]+$`)
 )

@@ -182,10 +182,13 @@ func FormatOf(asked string, paths []string) (source.Format, error) {
 		switch {
 		case this == "":
 			return "",
-				Usage("the name of %s does not say what its lines are; give --format jsonl, csv or lines", p)
+				Usage("the name of %s does not say what its lines are; give --format jsonl, csv or lines",
+					p)
 		case i > 0 && this != format:
-			return "", Usage("the names of %s and %s say different formats; give "+
-				"--format, or distribute them apart", paths[0], p)
+			return "",
+				Usage("the names of %s and %s say different formats; give "+
+					"--format, or distribute them apart",
+					paths[0], p)
 		}
 		format = this
 	}

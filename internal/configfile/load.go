@@ -50,7 +50,8 @@ var secret = regexp.MustCompile(`(?i)\baccountkey\s*=\s*([^;\s]{16,})|\bsig=([^;
 // as written and unescaped.
 func (f *File) Secrets() (out []string) {
 	for _, a := range f.Config.Accounts {
-		texts := a.ConnectionString + ";" + a.Endpoint + ";" + a.TableEndpoint + ";" + a.BlobEndpoint
+		texts := a.ConnectionString + ";" + a.Endpoint + ";" + a.TableEndpoint + ";" +
+			a.BlobEndpoint
 		for _, m := range secret.FindAllStringSubmatch(texts, -1) {
 			out = append(out, m[1]+m[2])
 			if plain, err := url.QueryUnescape(m[2]); err == nil && plain != m[2] {
@@ -183,8 +184,9 @@ func read(path string) ([]byte, error) {
 		if path == localPath {
 			problem += ", nor " + SystemPath
 		}
-		return nil, fail(problem, "name it with --config or "+PathVariable+
-			", or let `loadtest serve --write-config "+path+"` write one for simulated accounts")
+		return nil, fail(problem,
+			"name it with --config or "+PathVariable+
+				", or let `loadtest serve --write-config "+path+"` write one for simulated accounts")
 	case err != nil:
 		return nil, fail("cannot be opened: "+cause(err),
 			"run this as a user who may read it, by sudo for one")

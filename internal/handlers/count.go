@@ -126,8 +126,10 @@ func (s *countScanner) read(body []byte) (out keySums, err error) {
 		return out, fmt.Errorf("nothing to count by: %w", err)
 	}
 	if len(text) > maxCountKey {
-		return out, fmt.Errorf("field %q has %d bytes; it is not counted by more than %d",
-			s.key.Name, len(text), maxCountKey)
+		return out, fmt.Errorf(
+			"field %q has %d bytes; it is not counted by more than %d", s.key.Name,
+			len(text), maxCountKey,
+		)
 	}
 	out.key = string(text)
 	if s.number == nil {

@@ -119,7 +119,8 @@ func gateText(c gates.Change) string {
 			name, waiting(c.Waiting), map[bool]string{true: "was", false: "were"}[c.Waiting == 1])
 	}
 	return fmt.Sprintf("gate %s is open; %s at it, %d of them could be told, "+
-		"the others look within 2.5 s", name, waiting(c.Waiting), c.Nudged)
+		"the others look within 2.5 s",
+		name, waiting(c.Waiting), c.Nudged)
 }
 
 func waiting(n int) string { return processes(n) + " wait" + If(n == 1, "s") }

@@ -86,8 +86,9 @@ func generateKind(kind string) *cobra.Command {
 	flags.StringVar(&o.Name, "name", "queuepump", "how it is called there")
 	switch kind {
 	case "alerts", "grafana", "keda":
-		flags.StringVar(&o.Workload, "workload", "", "the workload (default: "+
-			map[bool]string{true: "as --name", false: "all of them"}[kind == "keda"]+")")
+		flags.StringVar(&o.Workload, "workload", "",
+			"the workload (default: "+
+				map[bool]string{true: "as --name", false: "all of them"}[kind == "keda"]+")")
 	case "bicep", "terraform":
 		flags.StringArrayVar(&o.Accounts, "account", nil,
 			"a storage account to make, `NAME`; once for each")

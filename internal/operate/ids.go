@@ -13,7 +13,9 @@ import (
 )
 
 func ids() *cobra.Command {
-	cmd := &cobra.Command{Use: "ids", Short: "Take unique numbers from an id range", Hidden: true}
+	cmd := &cobra.Command{
+		Use: "ids", Short: "Take unique numbers from an id range", Hidden: true,
+	}
 	return cli.Group(cmd, idsNext())
 }
 

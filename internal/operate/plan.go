@@ -290,7 +290,8 @@ func (f *planFlags) oneCurrency(changed func(string) bool) error {
 		unused := price.flag == "stored-price" && f.in.Results+f.in.LargePart == 0
 		if is != price.currency && !changed(price.flag) && !unused {
 			return cli.Usage("--%s is missing: the plan is in %.12q, and this price in %s unless "+
-				"you give it; 0 leaves it out", price.flag, is, price.currency)
+				"you give it; 0 leaves it out",
+				price.flag, is, price.currency)
 		}
 	}
 	if changed("queue-price") || changed("table-price") || changed("vm-price") ||

@@ -36,8 +36,9 @@ func printPlan(w io.Writer, p *capacity.Plan, in *capacity.Input, measured strin
 	row := func(name, value string, why ...string) {
 		fmt.Fprintf(t, "%s\t%s\t%s\n", name, value, strings.Join(why, "; "))
 	}
-	row("accounts", fmt.Sprint(p.Accounts), fmt.Sprintf("with %s each, %d in all, and %d segments",
-		cli.Plural(int64(p.QueuesPerAccount), "queue"), p.Queues, p.Segments))
+	row("accounts", fmt.Sprint(p.Accounts),
+		fmt.Sprintf("with %s each, %d in all, and %d segments",
+			cli.Plural(int64(p.QueuesPerAccount), "queue"), p.Queues, p.Segments))
 	row("processors", fmt.Sprint(p.Processors),
 		fmt.Sprintf("with --concurrency %d; %s handlers are at work on average",
 			p.Concurrency, capacity.Short(p.Rate*in.HandlerSeconds)))
@@ -133,7 +134,8 @@ func packedBy(p *capacity.Plan, in *capacity.Input) string {
 		return fmt.Sprintf("as many as %d handlers do in 5 s; %s would fit", in.Concurrency, full)
 	case "memory":
 		return fmt.Sprintf("by the distributor's memory for %d segments; %s would fit: "+
-			"fewer --segments fill more", p.Segments, full)
+			"fewer --segments fill more",
+			p.Segments, full)
 	case "seal-age":
 		return fmt.Sprintf("as many as come for one of %d segments in %v; "+
 			"%s would fit: a longer --seal-age, or fewer --segments, fill more",

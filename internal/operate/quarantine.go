@@ -209,9 +209,10 @@ func (w *which) list(cmd *cobra.Command, each bool) error {
 		return err
 	}
 	t := &Table{Columns: Columns(
-		Short("CAUSE", 8), Right("TRIES"), Right("TASKS"), Left("FIRST"), Left("LAST"),
-		Short("KEYS", 8), Short("IDS", 8), Short("WHY", 16), Middle("INSTANCE", 8),
-		Middle("ACCOUNT", 8), Left("ID"), Left("NOTE"),
+		Short("CAUSE", 8), Right("TRIES"), Right("TASKS"), Left("FIRST"),
+		Left("LAST"), Short("KEYS", 8), Short("IDS", 8), Short("WHY", 16),
+		Middle("INSTANCE", 8), Middle("ACCOUNT", 8), Left("ID"),
+		Left("NOTE"),
 	)}
 	day := func(t time.Time) string { return timeText(t, now) }
 	var c counted
@@ -236,7 +237,8 @@ func (w *which) list(cmd *cobra.Command, each bool) error {
 		}
 		t.Add(cmp.Or(plain(m.Reason), "?"), number(int64(m.Attempts)), tasks,
 			Known(m.First, day, ""), day(*cmp.Or(m.Last, &m.Put)), keys.text(1), ids.text(1),
-			plain(m.Detail), plain(m.Instance), plain(m.Account), plain(m.ID), If(m.Problem != "", "stuck"))
+			plain(m.Detail), plain(m.Instance), plain(m.Account), plain(m.ID),
+			If(m.Problem != "", "stuck"))
 		return true
 	})
 	w.console.Done()

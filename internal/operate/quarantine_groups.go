@@ -56,7 +56,8 @@ func (g groups) table(day func(time.Time) string) *Table {
 	})
 	for _, a := range all {
 		t.Add(cmp.Or(plain(a.cause), "?"), number(a.messages), number(a.tasks), day(a.last),
-			a.keys.text(3), a.ids.text(3), If(a.stuck > 0, humanize.Comma(a.stuck)+" stuck"), plain(a.why))
+			a.keys.text(3), a.ids.text(3),
+			If(a.stuck > 0, humanize.Comma(a.stuck)+" stuck"), plain(a.why))
 	}
 	return t
 }

@@ -82,7 +82,8 @@ func comma(n uint64) string { return humanize.Comma(int64(n)) }
 // runLine is a run on one line.
 func runLine(r *runs.Info) string {
 	line := fmt.Sprintf("%s  %-9s  %-6s  %12s tasks  %s  %s", r.ID, r.State, plain(r.Mode),
-		Known(r.Tasks, comma, "-"), r.Started.Format(time.DateTime), notes(plain(r.Name), plain(r.Note)))
+		Known(r.Tasks, comma, "-"), r.Started.Format(time.DateTime),
+		notes(plain(r.Name), plain(r.Note)))
 	return strings.TrimRight(line, " ")
 }
 

@@ -159,7 +159,8 @@ func shortRun(id string) string { return ansi.Truncate(plain(id), 12, "") }
 func (c screen) runs(w io.Writer, s *status.Status, now time.Time) {
 	t := Table{Columns: Columns(
 		Left("RUN"), Left("STATE"), Short("MODE", 4), Left("STARTED"),
-		Right("SENT"), Right("HANDLED"), Right("DONE"), Right("LEFT"), Right("%"), Short("NOTE", 8))}
+		Right("SENT"), Right("HANDLED"), Right("DONE"), Right("LEFT"),
+		Right("%"), Short("NOTE", 8))}
 	for _, r := range s.Runs {
 		sent := Known(r.Sent, number[uint64], "?")
 		if r.Sent != nil && r.AtLeast {
@@ -186,7 +187,8 @@ func (c screen) runs(w io.Writer, s *status.Status, now time.Time) {
 // read least far is the same for all of them.
 func (c screen) ends(w io.Writer, s *status.Status, now time.Time) {
 	t := Table{Columns: Columns(
-		Left("ENDING"), Left("STATE"), Left("LAST SIGN"), Left("NOT BEFORE"), Short("WAITS FOR", 8),
+		Left("ENDING"), Left("STATE"), Left("LAST SIGN"), Left("NOT BEFORE"),
+		Short("WAITS FOR", 8),
 	)}
 	for _, e := range s.Ends.Runs {
 		waits := "a quiet time"
@@ -289,7 +291,8 @@ func instanceNote(i status.Instance) string {
 func (c screen) accounts(w io.Writer, s *status.Status) {
 	list(c, w, Columns(
 		Short("ACCOUNT", 16), Right("QUEUES"), Right("VISIBLE"),
-		Right("IN FLIGHT"), Right("OLDEST"), Right("BUDGET"), Short("NOTE", 8),
+		Right("IN FLIGHT"), Right("OLDEST"), Right("BUDGET"),
+		Short("NOTE", 8),
 	), s.Accounts, func(a status.Account) []string { return accountCells(a, s.Time) },
 		"account", func(rest []status.Account) string {
 			var sum status.Account
@@ -358,7 +361,8 @@ func (c screen) gates(w io.Writer, s *status.Status, now time.Time) {
 }
 
 var gateColumns = Columns(
-	Short("GATE", 8), Left("STATE"), Left("SINCE"), Middle("BY", 8), Right("WAITING"),
+	Short("GATE", 8), Left("STATE"), Left("SINCE"), Middle("BY", 8),
+	Right("WAITING"),
 )
 
 func gateCells(g gates.Status, now time.Time) []string {

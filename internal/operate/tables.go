@@ -53,11 +53,13 @@ var tabs = []tab{
 		Left("ACCOUNT"), Left("STATE").Ranked(4), Left("OF ITS LIMIT"),
 		Column{Title: "LAST 20 MIN", Spare: true}, Right("MESSAGES").Ranked(3),
 		Right("VISIBLE"), Right("IN FLIGHT").Ranked(2), Right("OLDEST").Ranked(1),
-		Right("THROTTLED").Ranked(5), Right("QUARANTINE").Ranked(6), Short("", cutTo),
+		Right("THROTTLED").Ranked(5), Right("QUARANTINE").Ranked(6),
+		Short("", cutTo),
 	), accountLines, "no account is known"},
 	{"queues", Columns(
 		Left("ACCOUNT"), Left("QUEUE"), Right("MESSAGES").Ranked(1),
-		Right("VISIBLE"), Right("IN FLIGHT"), Right("OLDEST"), Short("", cutTo),
+		Right("VISIBLE"), Right("IN FLIGHT"), Right("OLDEST"),
+		Short("", cutTo),
 	), queueLines, "no queue was read yet"},
 	{"processes", Columns(
 		Short("INSTANCE", cutTo), Left("ROLE").Ranked(3),
@@ -67,7 +69,8 @@ var tabs = []tab{
 	), processLines, "no process is running"},
 	{"runs", Columns(
 		Left("RUN"), Left("STATE"), Right("SENT").Ranked(1), Right("DONE"),
-		Right("LEFT"), Left("PROGRESS"), Right("TASKS/S"), Right("TIME LEFT"), Short("", cutTo),
+		Right("LEFT"), Left("PROGRESS"), Right("TASKS/S"),
+		Right("TIME LEFT"), Short("", cutTo),
 	), runLines, "no run is known"},
 	{quarantineTab, Columns(
 		Left("CAUSE"), Right("MESSAGES"), Right("TASKS"),
@@ -135,7 +138,8 @@ func processLines(m *model) (lines []line) {
 			{If(p.Busy > 0, fmt.Sprintf("%.0f %%", 100*p.Busy)), p.Busy},
 			topNumber(p.Throttled), aged(p.BeatAge), text(Join(
 				", ", If(p.Silent, "silent"), If(p.Paused, "paused"),
-				If(p.Draining, "stops"), If(p.Waiting != "", "waits at gate "+p.Waiting), p.Trouble,
+				If(p.Draining, "stops"), If(p.Waiting != "", "waits at gate "+p.Waiting),
+				p.Trouble,
 			)),
 		}, p.Silent || p.Trouble != ""})
 	}
@@ -203,7 +207,8 @@ func keyLines(m *model) (lines []line) {
 		g := &m.status.Gates[i]
 		state := cmp.Or(If(g.Open, "gate, open"), "gate, closed")
 		lines = append(lines, line{cells: []cell{
-			text(g.Name), text(state), text(g.By), Known(g.Since, since, unknown("")), topNumber(g.Waiting),
+			text(g.Name), text(state), text(g.By), Known(g.Since, since, unknown("")),
+			topNumber(g.Waiting),
 		}})
 	}
 	for i := range m.status.Keys {

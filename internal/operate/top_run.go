@@ -136,7 +136,8 @@ func (f *topFlags) show(cmd *cobra.Command) error {
 	in, isFile := cmd.InOrStdin().(*os.File)
 	if _, _, terminal := size(out); !terminal || !isFile || !term.IsTerminal(int(in.Fd())) {
 		return cli.Usage("top needs a terminal to show and to read keys from; in a "+
-			"script use: %s status", cmd.Root().Name())
+			"script use: %s status",
+			cmd.Root().Name())
 	}
 	if err := checkReading(f.options); err != nil {
 		return err

@@ -77,8 +77,9 @@ func workloadText(i *workloads.Info) string {
 		line("!", text)
 	}
 	if len(i.Unseen) > 0 {
-		line("!", "these accounts could not be looked into for another workload of this name: "+
-			plain(strings.Join(i.Unseen, ", ")))
+		line("!",
+			"these accounts could not be looked into for another workload of this name: "+
+				plain(strings.Join(i.Unseen, ", ")))
 	}
 	return strings.TrimSuffix(b.String(), "\n")
 }

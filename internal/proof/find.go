@@ -108,7 +108,8 @@ func (h *Hunt) find(t *testing.T, m *Mutant, how string, rows map[string][2]stri
 	}
 	t.Logf("%-24s %-30s %.200s", m.Name, by, wrong)
 	rows[m.What] = [2]string{
-		by, strings.ReplaceAll(strings.ReplaceAll(fmt.Sprintf("%.160s", wrong), "|", "/"), "\n", " "),
+		by,
+		strings.ReplaceAll(strings.ReplaceAll(fmt.Sprintf("%.160s", wrong), "|", "/"), "\n", " "),
 	}
 }
 
@@ -222,7 +223,8 @@ func ownTest(t *testing.T, m *Mutant) (wrong string) {
 	binary, err := os.Executable()
 	Must(t, err)
 	cmd := exec.CommandContext(
-		t.Context(), binary, "-test.run", "^"+m.FoundBy+"$", "-test.count", "1", "-test.timeout", "5m",
+		t.Context(), binary, "-test.run", "^"+m.FoundBy+"$", "-test.count", "1", "-test.timeout",
+		"5m",
 	)
 	if folder, test, other := strings.Cut(m.FoundBy, "."); other {
 		cmd = exec.CommandContext(t.Context(), "go", "test", "-overlay", "out/mutants/overlay.json",

@@ -65,8 +65,9 @@ func newClient() (*client, error) {
 	}
 	u, err := url.Parse(at)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return nil, errors.New("OTEL_EXPORTER_OTLP_ENDPOINT: it is not an address; use one " +
-			"such as http://localhost:4318")
+		return nil,
+			errors.New("OTEL_EXPORTER_OTLP_ENDPOINT: it is not an address; use one " +
+				"such as http://localhost:4318")
 	}
 	c.url, c.shown = u.String(), u.Scheme+"://"+u.Host+u.Path
 	switch z := first("COMPRESSION"); z {

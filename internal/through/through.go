@@ -83,7 +83,9 @@ func (q Queue) Drop(ctx context.Context) error {
 }
 
 // Put puts a message.
-func (q Queue) Put(ctx context.Context, text []byte, delay time.Duration) (storage.Receipt, error) {
+func (q Queue) Put(
+	ctx context.Context, text []byte, delay time.Duration,
+) (storage.Receipt, error) {
 	return give(q.Way, "put", func(it storage.Queue) (storage.Receipt, error) {
 		return it.Put(ctx, text, delay)
 	})

@@ -236,7 +236,8 @@ func terms(own string, parts []part) []byte {
 	var out bytes.Buffer
 	rule := strings.Repeat("-", 80) + "\n"
 	fmt.Fprintf(&out, "queuepump\n\n%s\n\n%sThe binaries hold parts that others have made, "+
-		"each under its own terms.\n", strings.TrimSpace(own), rule)
+		"each under its own terms.\n",
+		strings.TrimSpace(own), rule)
 	texts := slices.SortedFunc(maps.Keys(of), func(a, b string) int {
 		return cmp.Or(cmp.Compare(of[a][0], of[b][0]), cmp.Compare(a, b))
 	})
