@@ -2,16 +2,24 @@ package bodies_test
 
 import (
 	"context"
+	"encoding/hex"
+	"errors"
 	"testing"
 	"time"
 
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/processor"
 	"github.com/queuepump/queuepump/pump/quarantine"
+	"github.com/queuepump/queuepump/pump/source"
 )
 
 // key is that of the task which one puts.
@@ -119,5 +127,30 @@ func TestABodyThatIsRedrivenDuringASweepStays(t *testing.T) {
 		again(w)
 		time.Sleep(time.Minute)
 		proof.Same(w.T, blobs(w), 1, "bodies")
+	})
+}
+
+// A task of which key and context are too much for its message goes before its context, as in one
+// that has its body.
+func TestATaskWhoseKeyLeavesNoRoomForItsContextIsSent(t *testing.T) {
+	testworld.In(t, testworld.Once, 1, 1, nil, func(t *testing.T, w *testworld.World) {
+		cfg := w.Config("d", 1)
+		cfg.TracerProvider = sdk.NewTracerProvider()
+		s, err := distributor.NewSender(cfg, distributor.SenderOptions{BlobAbove: 40 << 10})
+		proof.Must(t, err)
+		state, err := trace.ParseTraceState("of=" + hex.EncodeToString(testworld.Incompressible(120)))
+		proof.Must(t, err)
+		ctx := trace.ContextWithRemoteSpanContext(t.Context(), trace.NewSpanContext(trace.SpanContextConfig{
+			TraceID: trace.TraceID{1}, SpanID: trace.SpanID{1}, TraceFlags: trace.FlagsSampled, TraceState: state,
+		}))
+		sent := 0
+		for key := 58_000; err == nil; key += 100 {
+			err = s.Send(ctx, source.Record{Key: testworld.Incompressible(key), Body: large(0)})
+			sent++
+		}
+		if !errors.Is(err, codec.ErrTaskTooLarge) || sent < 5 {
+			t.Errorf("%d are sent: %v", sent, err)
+		}
+		proof.Must(t, proof.ErrOf(s.Close(t.Context())))
 	})
 }

@@ -84,7 +84,11 @@ func (b *Bodies) Message(ctx context.Context, head codec.Header, t Numbered) (*M
 	build.Reset(head)
 	build.Stamp(time.Now())
 	task := codec.Task{N: t.N, Key: t.Task.Key, ID: []byte(t.Task.ID), Trace: t.Task.Trace}
-	if _, err = build.Add(task); err != nil {
+	if _, err = build.Add(task); err != nil && task.Trace != nil { // a task goes before its context
+		task.Trace = nil
+		_, err = build.Add(task)
+	}
+	if err != nil {
 		return nil, err
 	}
 	text, _, err := build.Seal((*Texts.Get().(*[]byte))[:0])
