@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/row"
@@ -67,11 +69,20 @@ func (r *Runs) List(ctx context.Context, limit int) ([]Run, error) {
 		if len(noted) == 0 {
 			break
 		}
-		for _, n := range noted {
-			run, err := r.ofNoted(ctx, n)
+		found, errs := make([]Run, len(noted)), make([]error, len(noted))
+		var g errgroup.Group
+		g.SetLimit(16) // one after another thousands take longer than a minute
+		for i, n := range noted {
+			g.Go(func() error {
+				found[i], errs[i] = r.ofNoted(ctx, n)
+				return nil
+			})
+		}
+		_ = g.Wait()
+		for i, err := range errs {
 			switch {
 			case err == nil:
-				runs = append(runs, run)
+				runs = append(runs, found[i])
 			case errors.Is(err, pump.ErrNoRun):
 			case !errors.Is(err, row.ErrCorrupt):
 				return nil, err

@@ -222,6 +222,10 @@ func TestRunsAreListedNewestFirst(t *testing.T) {
 			}
 			proof.Alike(t, got, want[:min(max(limit, 0), 30)], "limit", limit)
 		}
+		client.SetLatency(func(testkit.Call) time.Duration { return 3 * time.Second })
+		list, err := runs.List(t.Context(), 30) // for which there is a minute
+		must(t, err)
+		proof.Same(t, len(list), 30, "runs of a slow table")
 	})
 }
 
