@@ -39,3 +39,14 @@ func TestASocketOfADeadServerIsTakenOver(t *testing.T) {
 		t.Errorf("%q, %v", text, err)
 	}
 }
+
+// A socket at which no post can be made now may still be somebody's.
+func TestASocketOfALiveProcessStays(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	c, err := net.ListenPacket("unixgram", path)
+	must(t, err)
+	defer c.Close()
+	s := &Server{o: Options{Listen: "unix:" + path}}
+	proof.Says(t, proof.ErrOf(s.listen(t.Context())), "end what listens there")
+	must(t, proof.ErrOf(os.Lstat(path)))
+}

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -125,12 +126,14 @@ func (s *Server) listen(ctx context.Context) (net.Listener, error) {
 	network, address := "tcp", s.o.Listen
 	if path, unix := strings.CutPrefix(address, "unix:"); unix {
 		network, address = "unix", path
-		if c, err := net.Dial("unix", path); err == nil {
+		c, err := net.Dial("unix", path)
+		if err == nil {
 			c.Close()
 			return nil, fmt.Errorf("another process listens on %s", path)
 		}
-		if info, err := os.Lstat(path); err == nil && info.Mode().Type() == os.ModeSocket {
-			_ = os.Remove(path) // of a process that is gone
+		info, lost := os.Lstat(path)
+		if lost == nil && info.Mode().Type() == os.ModeSocket && errors.Is(err, syscall.ECONNREFUSED) {
+			_ = os.Remove(path) // of a process that is gone; one that is busy answers otherwise
 		}
 	}
 	l, err := new(net.ListenConfig).Listen(ctx, network, address)
