@@ -109,7 +109,8 @@ func readFrame(text []byte) (frame, error) {
 		return frame{}, err
 	}
 	fr := frame{
-		Header: Header{Version: head[versionAt]}, body: text[len(head)/3*4:],
+		Header: Header{Version: head[versionAt]},
+		body:   text[len(head)/3*4:],
 		packed: int(binary.LittleEndian.Uint32(head[packedAt:])),
 	}
 	if fr.packed > maxText {

@@ -1,6 +1,8 @@
 package codec
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+)
 
 // Task is one unit of work inside an envelope.
 type Task struct {

@@ -180,7 +180,9 @@ func (o *accountsOf) lostRuns(ctx context.Context) ([]LostRun, error) {
 	}
 	err = queues.Each(ctx, live, func(ctx context.Context, _ int, r workload.LiveRun) error {
 		sum := sums.Runs[r.ID]
-		l := LostRun{Run: r.ID, State: string(r.State), Mode: r.Mode, Quarantined: sum.Quarantined}
+		l := LostRun{
+			Run: r.ID, State: string(r.State), Mode: r.Mode, Quarantined: sum.Quarantined,
+		}
 		switch {
 		case r.Err != nil:
 			return fmt.Errorf("run %s: %w", r.ID, r.Err)

@@ -89,7 +89,9 @@ func (c claimRow) started(modified time.Time) time.Time { return modified.Add(-c
 
 // claimRowOf is the row of a key, named by a hash for which no two keys can be found: a key may
 // have any bytes and length, a row key may not.
-func claimRowOf(t storage.Table, workloadName string, key []byte) (r row.Row[claimRow], part int) {
+func claimRowOf(
+	t storage.Table, workloadName string, key []byte,
+) (r row.Row[claimRow], part int) {
 	sum := sha256.Sum256(key)
 	part = int(sum[0] >> 4)
 	partition := workload.ClaimsPartition(workloadName, part)

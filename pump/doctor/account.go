@@ -265,11 +265,17 @@ func (p *patient) network() (shut bool) {
 	}
 	for _, h := range p.resolved {
 		if h.aliased() && !h.private() && (p.silent != nil || p.everything) {
-			p.c.find(CheckEndpoint, Error, p.of.Name, "getent hosts "+h.host,
+			p.c.find(
+				CheckEndpoint,
+				Error,
+				p.of.Name,
+				"getent hosts "+h.host,
 				"its %s service has a private endpoint, and here its name resolves to the public address %s, "+
 					"which does not let this machine in; link the zone %s to this network",
-				h.service, h.Addresses[0].Unmap(),
-				h.Canonical[strings.Index(h.Canonical, "privatelink."):])
+				h.service,
+				h.Addresses[0].Unmap(),
+				h.Canonical[strings.Index(h.Canonical, "privatelink."):],
+			)
 			return true
 		}
 	}

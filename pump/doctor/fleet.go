@@ -220,9 +220,13 @@ func (c *checkup) throttled(account, problem string, args ...any) {
 		func(f Finding) bool { return f.Check == CheckLimits && f.Subject == account })
 	c.mu.Unlock()
 	if !known {
-		c.find(CheckLimits, Warning, account,
+		c.find(
+			CheckLimits,
+			Warning,
+			account,
 			"lower budget.account and budget.queue in "+c.o.Config+", or find what else uses the account",
-			problem, args...)
+			problem,
+			args...)
 	}
 }
 

@@ -24,10 +24,12 @@ func (c *checkup) handlers(s *status.Status) {
 			if p.AllStuck {
 				severity, of = Error, ", which are all"
 			}
-			c.find(CheckHandlersStuck, severity, p.Instance,
+			c.find(
+				CheckHandlersStuck, severity, p.Instance,
 				"end what they wait for; bound it with: processor run --exec CMD --task-timeout 5m",
 				"handlers that have not returned for long: %d%s; the first began at %s and is at task %s",
-				f.Count, of, f.Since.Format(time.DateTime), f.Task)
+				f.Count, of, f.Since.Format(time.DateTime), f.Task,
+			)
 		}
 		if p.NotNowSince != nil {
 			c.find(CheckNotNow, Warning, p.Instance,

@@ -1,6 +1,8 @@
 package doctor
 
-import "github.com/queuepump/queuepump/pump/status"
+import (
+	"github.com/queuepump/queuepump/pump/status"
+)
 
 // money tells of what is held back to keep to the cap of a day, and of a cap that cannot be kept.
 func (c *checkup) money(s *status.Status) {
@@ -16,13 +18,17 @@ func (c *checkup) money(s *status.Status) {
 			"the day has cost %.4g %s, more than budget.costPerDay, %.4g: "+
 				"queues are polled as slowly as they may be", *m.DayCost, currency, most)
 	case m.LeastPerDay > most:
-		c.find(CheckDayCost, Warning, "", raise+", or stop processes",
+		c.find(
+			CheckDayCost, Warning, "", raise+", or stop processes",
 			"a day of these processes costs %.4g %s at the least, more than budget.costPerDay, %.4g",
-			m.LeastPerDay, currency, most)
+			m.LeastPerDay, currency, most,
+		)
 	case m.HoldBack > 0:
-		c.find(CheckDayCost, Warning, "", raise,
+		c.find(
+			CheckDayCost, Warning, "", raise,
 			"gets are held back by %d of the processors to keep to budget.costPerDay, %.4g %s: tasks wait",
-			m.HoldBack, most, currency)
+			m.HoldBack, most, currency,
+		)
 	case m.Slowed > 0:
 		c.find(CheckDayCost, Warning, "", raise,
 			"empty queues are polled more slowly by %d of the processors to keep to "+

@@ -160,7 +160,8 @@ func (p *patient) tryQueue(ctx context.Context) (allowed bool) {
 func (p *patient) tryTable(ctx context.Context) (allowed bool) {
 	table := p.of.Storage.Table(row.TableName)
 	e := storage.Entity{
-		Partition: p.c.cfg.Workload + trialPartition, Row: p.trialName(),
+		Partition:  p.c.cfg.Workload + trialPartition,
+		Row:        p.trialName(),
 		Properties: map[string]any{"Made": "by a doctor"},
 	}
 	write := func(mode storage.Mode) error {
@@ -291,9 +292,12 @@ func (p *patient) say() {
 	}
 	refused := p.refused
 	if name != p.c.cfg.Control { // its table holds the workload's rows, others only anchors
-		refused = slices.DeleteFunc(slices.Clone(refused), func(what string) bool {
-			return strings.HasSuffix(what, "rows") || strings.HasSuffix(what, "tables")
-		})
+		refused = slices.DeleteFunc(
+			slices.Clone(refused),
+			func(what string) bool {
+				return strings.HasSuffix(what, "rows") || strings.HasSuffix(what, "tables")
+			},
+		)
 	}
 	if len(refused) == 0 {
 		return

@@ -64,8 +64,13 @@ func (c *checkup) formats(v *cluster.View, silent []string) {
 		}
 	}
 	if len(unread) > 0 {
-		c.find(CheckFormats, Error, setup.SomeOf(unread, 4), "distributor version",
-			"rows of processes cannot be read: they are damaged, or of a newer version than this program")
+		c.find(
+			CheckFormats,
+			Error,
+			setup.SomeOf(unread, 4),
+			"distributor version",
+			"rows of processes cannot be read: they are damaged, or of a newer version than this program",
+		)
 	}
 	formats := slices.Sorted(maps.Keys(by))
 	if oldest, newest := formats[0], formats[len(formats)-1]; oldest < newest {
@@ -73,9 +78,15 @@ func (c *checkup) formats(v *cluster.View, silent []string) {
 		if len(subject) == 0 {
 			subject, mend = by[newest], "install the version of the processes here"
 		}
-		c.find(CheckFormats, Warning, setup.SomeOf(subject, 4), mend,
+		c.find(
+			CheckFormats,
+			Warning,
+			setup.SomeOf(subject, 4),
+			mend,
 			"messages of format %d and of format %d are read: what only one version understands is not used",
-			oldest, newest)
+			oldest,
+			newest,
+		)
 	}
 	c.versions(v, silent)
 	for _, err := range damaged {

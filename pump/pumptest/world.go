@@ -97,7 +97,9 @@ func (w *World) must(err error) {
 var errPanicked = errors.New("the handler panicked, or ended its goroutine")
 
 // note is the outermost middleware.
-func (w *World) note(ctx context.Context, tasks []*pump.Task, next processor.Next) []error {
+func (w *World) note(
+	ctx context.Context, tasks []*pump.Task, next processor.Next,
+) []error {
 	errs := slices.Repeat([]error{errPanicked}, len(tasks)) // unless next returns
 	defer func() {
 		w.mu.Lock()

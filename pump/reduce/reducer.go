@@ -105,8 +105,10 @@ func (r handler[S, D]) Check() error {
 	}
 	if err != nil {
 		return &pump.ConfigError{
-			Field: "reducer", Problem: fmt.Sprintf("the zero state cannot be stored: %v", err),
-			Fix: "give an Encode and a Decode that can", Err: err,
+			Field:   "reducer",
+			Problem: fmt.Sprintf("the zero state cannot be stored: %v", err),
+			Fix:     "give an Encode and a Decode that can",
+			Err:     err,
 		}
 	}
 	return nil

@@ -142,7 +142,8 @@ func (s *fixedText) Fingerprint(context.Context) (string, error) { return s.prin
 
 func (s *fixedText) Open(_ context.Context, cursor []byte) (Reader, error) {
 	r := &textReader{
-		source: s.TextSource, files: s.files, format: s.format(), log: s.log, encoding: s.encoding,
+		source: s.TextSource, files: s.files, format: s.format(), log: s.log,
+		encoding: s.encoding,
 	}
 	for _, f := range s.files {
 		r.total += max(f.size, 0)

@@ -133,7 +133,10 @@ func (r *statusReader) money(s *Status) {
 			a.DayKinds.BlobsMore(m.Prices)
 		sum, requests = sum+cost, requests.Add(a.Day)
 		one := MoneyAccount{
-			Name: a.Name, Requests: Requests(a.Day), Cost: cost, Operations: []MoneyRequests{},
+			Name:       a.Name,
+			Requests:   Requests(a.Day),
+			Cost:       cost,
+			Operations: []MoneyRequests{},
 		}
 		if a.DayKinds != (cluster.OpCounts{}) {
 			one.Operations = requestsOf(a.DayKinds, a.Day, m.Prices)
@@ -159,9 +162,10 @@ func operationsOf(of map[cluster.DayKind]cluster.DayCount, list pump.Prices) []M
 		}
 		all = append(all, o)
 	}
-	slices.SortFunc(all, func(a, b MoneyOperation) int {
-		return byKind(a.MoneyRequests, b.MoneyRequests)
-	})
+	slices.SortFunc(
+		all,
+		func(a, b MoneyOperation) int { return byKind(a.MoneyRequests, b.MoneyRequests) },
+	)
 	return all
 }
 

@@ -152,8 +152,11 @@ func (r *statusReader) readRuns(ctx context.Context) (err error) {
 	var bad []error
 	for _, run := range r.runs {
 		tallies, err := workload.Tallies(ctx, r.table, r.cfg.Workload, run.ID)
-		if bad = append(bad, err); err != nil && !errors.Is(err, row.ErrCorrupt) {
-			break // the next would not be read either
+		if err != nil {
+			bad = append(bad, err)
+			if !errors.Is(err, row.ErrCorrupt) {
+				break // the next would not be read either
+			}
 		}
 		r.tallies[run.ID] = workload.SumTallies(tallies)
 	}
@@ -282,9 +285,10 @@ func (r *statusReader) readEnds(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	live = slices.DeleteFunc(live, func(l workload.LiveRun) bool {
-		return l.Err != nil || !closing.WaitsForEnd(l.State, l.Over)
-	})
+	live = slices.DeleteFunc(
+		live,
+		func(l workload.LiveRun) bool { return l.Err != nil || !closing.WaitsForEnd(l.State, l.Over) },
+	)
 	slices.SortFunc(live, func(a, b workload.LiveRun) int {
 		return cmp.Or(a.Changed.Compare(b.Changed), workload.CompareRuns(a.ID, b.ID))
 	})
@@ -292,8 +296,11 @@ func (r *statusReader) readEnds(ctx context.Context) error {
 	var bad []error
 	for _, l := range live[:min(len(live), endsShown)] {
 		e, err := closing.ReadEnding(ctx, r.table, r.cfg.Workload, l.ID, l.State, l.Mode, l.Changed)
-		if bad = append(bad, err); err != nil && !errors.Is(err, row.ErrCorrupt) {
-			break // the next would not be read either
+		if err != nil {
+			bad = append(bad, err)
+			if !errors.Is(err, row.ErrCorrupt) {
+				break // the next would not be read either
+			}
 		}
 		r.endings = append(r.endings, e)
 	}

@@ -231,13 +231,17 @@ func (e *ends) tell(log *slog.Logger) {
 		return
 	}
 	e.closed.tell(log.Info, "runs are done and closed")
-	e.abandoned.tell(log.Warn,
-		"open runs are abandoned: their clients are gone; see: distributor runs list --state abandoned")
+	e.abandoned.tell(
+		log.Warn,
+		"open runs are abandoned: their clients are gone; see: distributor runs list --state abandoned",
+	)
 	e.over.tell(log.Warn,
 		"runs that were not finished have ended; see: distributor runs list --state ended")
-	e.unproven.tell(log.Warn,
+	e.unproven.tell(
+		log.Warn,
 		"sealed runs have ended though tasks of them are not recorded as done: nothing "+
-			"of them can come any more; see why with: distributor runs show RUN")
+			"of them can come any more; see why with: distributor runs show RUN",
+	)
 }
 
 func (r *endedRuns) tell(log func(string, ...any), what string) {

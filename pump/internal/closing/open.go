@@ -43,9 +43,12 @@ func AtWork(
 		}
 		return "", nil
 	}
-	i := slices.IndexFunc(v.Members, func(m cluster.Member) bool {
-		return m.Instance == run.Instance && m.Role == cluster.RoleDistributor
-	})
+	i := slices.IndexFunc(
+		v.Members,
+		func(m cluster.Member) bool {
+			return m.Instance == run.Instance && m.Role == cluster.RoleDistributor
+		},
+	)
 	if i >= 0 && !v.Members[i].Silent(now) {
 		return run.Instance, nil
 	}

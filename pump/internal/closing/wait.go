@@ -49,8 +49,11 @@ func Wait(
 
 func reportOf(t workload.Tally) pump.RunReport {
 	return pump.RunReport{
-		Handled: t.Handled, Failed: t.Failed, Retried: t.Retried, Quarantined: t.Quarantined,
-		Duplicates: t.Duplicates,
+		Handled:     t.Handled,
+		Failed:      t.Failed,
+		Retried:     t.Retried,
+		Quarantined: t.Quarantined,
+		Duplicates:  t.Duplicates,
 	}
 }
 
@@ -203,7 +206,8 @@ func (w *waiter) sofar(state pump.CompletionState) pump.Completion {
 	p := w.progress()
 	c := pump.Completion{
 		Run: w.id, State: state, Done: p.Done, Quarantined: p.Quarantined, Lacking: []pump.SegmentLack{},
-		Seconds: time.Since(w.began).Seconds(), Closed: w.run.State == workload.RunClosed,
+		Seconds: time.Since(w.began).Seconds(),
+		Closed:  w.run.State == workload.RunClosed,
 	}
 	if p.Total != nil {
 		c.Tasks = *p.Total

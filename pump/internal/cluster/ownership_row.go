@@ -51,7 +51,8 @@ func ownerRowOf(
 ) row.Row[[]Owner] {
 	count := min(ownersPerRow, segments-first)
 	return row.Row[[]Owner]{
-		Table: t, Partition: workload, Key: ownerKey(first), Timeout: timeout, Encode: encodeOwners,
+		Table: t, Partition: workload, Key: ownerKey(first), Timeout: timeout,
+		Encode: encodeOwners,
 		Decode: func(f *row.Fields) []Owner { return decodeOwners(f, count) },
 	}
 }

@@ -452,7 +452,10 @@ func readChunk(b []byte) (*chunk, error) {
 // its key, which is 0: as runs, and not as runs (github.com/RoaringBitmap/RoaringFormatSpec). Other
 // forms are not given to the library, which would make room for as many containers as the bytes
 // claim.
-var oneContainer = [][]byte{{0x3b, 0x30, 0, 0, 1, 0, 0}, {0x3a, 0x30, 0, 0, 1, 0, 0, 0, 0, 0}}
+var oneContainer = [][]byte{
+	{0x3b, 0x30, 0, 0, 1, 0, 0},
+	{0x3a, 0x30, 0, 0, 1, 0, 0, 0, 0, 0},
+}
 
 func readBitmap(b []byte) (m *roaring.Bitmap, rest []byte, err error) {
 	n, size := binary.Uvarint(b)

@@ -172,7 +172,8 @@ func (m *Member) presenceOptions() cluster.Options {
 		Instance: m.cfg.Instance, Host: nudging.HostName(), Version: logs.Revision(),
 		Role: m.o.Role, Beat: m.o.Beat, Lease: m.o.Lease, Grace: m.o.Grace,
 		Report: m.report, InHand: m.o.InHand, HandOver: m.o.HandOver, Drain: m.o.Drain,
-		Nudge: m.nudgeMembers, Log: m.cfg.Log, Lost: m.o.Lost,
+		Nudge: m.nudgeMembers, Log: m.cfg.Log,
+		Lost:       m.o.Lost,
 		BestEffort: m.cfg.Delivery == pump.AtLeastOnce, // a task done twice is the worst (P5.6)
 		Changed: func(v *cluster.View) {
 			<-m.entered // Join returns right away

@@ -62,7 +62,11 @@ func NewSender(ctx context.Context, cfg *pump.Config) *Sender {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	return &Sender{
-		send: send, log: cfg.Log, jitter: waits.Jitter(cfg.Instance), ctx: ctx, cancel: cancel,
+		send:   send,
+		log:    cfg.Log,
+		jitter: waits.Jitter(cfg.Instance),
+		ctx:    ctx,
+		cancel: cancel,
 		recent: map[string]*recentNudge{},
 	}
 }

@@ -1,6 +1,8 @@
 package queues
 
-import "slices"
+import (
+	"slices"
+)
 
 // Retarget gives the budgets other shares of the limits. It is called by one
 // goroutine at a time.

@@ -79,7 +79,8 @@ func NewBudget(limit float64) *Budget { return NewWithBurst(limit, leastBurst) }
 func NewWithBurst(limit float64, leastBurst int) *Budget {
 	return &Budget{
 		Limit: limit, target: limit, leastBurst: leastBurst,
-		Bucket: newBucket(limit, burstOf(limit, leastBurst)), use: use{since: time.Now()},
+		Bucket: newBucket(limit, burstOf(limit, leastBurst)),
+		use:    use{since: time.Now()},
 	}
 }
 

@@ -176,7 +176,8 @@ func (a *sharedAccount) portions(parties []*party, l Limits) accountPortions {
 	claims := make([]claim, len(present))
 	for i, m := range present {
 		claims[i] = claim{
-			floor: FloorPart * l.Account / float64(len(present)), weight: 1,
+			floor:  FloorPart * l.Account / float64(len(present)),
+			weight: 1,
 			demand: parties[m].demand[a.name] * quotaHeadroom,
 		}
 		if len(a.queues) > 0 {

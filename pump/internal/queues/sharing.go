@@ -91,8 +91,9 @@ func (s *Sharing) Targets() *Targets {
 		before[c.me] = nil // those looked before this process joined
 	}
 	t := &Targets{
-		Accounts: map[string]float64{}, queues: map[string]float64{},
-		other: s.Limits.Queue / float64(len(c.parties)),
+		Accounts: map[string]float64{},
+		queues:   map[string]float64{},
+		other:    s.Limits.Queue / float64(len(c.parties)),
 	}
 	for i := range c.accounts {
 		a := &c.accounts[i]

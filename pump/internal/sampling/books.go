@@ -303,7 +303,8 @@ func (b *books) row(
 	}
 	b.closed = nil
 	p := HistoryPoint{
-		Time: minute, DayCost: b.dayCost(is), Currency: b.prices.Currency, DayKinds: is.kinds.all,
+		Time: minute, DayCost: b.dayCost(is), Currency: b.prices.Currency,
+		DayKinds: is.kinds.all,
 	}
 	stamp := v.Stamp()
 	wants := map[string]float64{}

@@ -125,7 +125,9 @@ func hasWorkload(ctx context.Context, t storage.Table, c *Config) (there bool, e
 }
 
 // lookInto reads the row that the workload would have in an account.
-func lookInto(ctx context.Context, t storage.Table, c *Config) (w *workload.Workload, err error) {
+func lookInto(
+	ctx context.Context, t storage.Table, c *Config,
+) (w *workload.Workload, err error) {
 	return waits.Get(ctx, func(ctx context.Context) (*workload.Workload, error) {
 		return workload.Load(ctx, drawing(c, t), c.Workload)
 	})

@@ -79,7 +79,9 @@ func (k *Keeper) backoff(l *lease) time.Duration {
 
 // Keep begins to hold a message whose get was sent at the given time (windows 11, 12) and asked for
 // a lease of this length.
-func (k *Keeper) Keep(d *Delivery, receipt storage.Receipt, sent time.Time, length time.Duration) {
+func (k *Keeper) Keep(
+	d *Delivery, receipt storage.Receipt, sent time.Time, length time.Duration,
+) {
 	l := &d.lease
 	l.own = make(chan struct{}, 1)
 	k.mu.Lock()

@@ -49,7 +49,9 @@ func (t *Trials) cut(d *message.Delivery) (pieces []message.Copy, ok bool) {
 
 // cutTasks adds a message of some of a message's tasks, or several if it would not fit: tasks that
 // are alike take more room apart. It is not ok if a task cannot be put into a message of its own.
-func cutTasks(d *message.Delivery, pieces []message.Copy, tasks []int) (_ []message.Copy, ok bool) {
+func cutTasks(
+	d *message.Delivery, pieces []message.Copy, tasks []int,
+) (_ []message.Copy, ok bool) {
 	text, ok := d.Pack(d.Apart(), tasks, storage.MaxText-codec.DefaultHeadroom)
 	if !ok && len(tasks) == 1 {
 		text, ok = d.Pack(d.Apart(), tasks, storage.MaxText)
