@@ -134,6 +134,7 @@ type posts struct {
 	settled chan struct{} // capacity 1: one less is
 	used    atomic.Bool   // some number was given
 	failing logs.Limited  // writes of rows are
+	damaged atomic.Value  // why the run must not be sealed: the error of a row
 
 	mu      sync.Mutex // guards waiting
 	waiting []*post    // for their rows, as they were numbered
@@ -215,15 +216,20 @@ func (i *intake) writePart(part []*workload.Posted, all []*post, of map[string]i
 		}
 		known, err = workload.InsertPosted(i.ctx, d.fleet.Control, d.cfg.Workload, part)
 	}
-	for _, row := range part {
-		p := all[of[row.Key]]
-		switch found, is := known[row.Key]; {
+	for _, posted := range part {
+		p := all[of[posted.Key]]
+		switch found, is := known[posted.Key]; {
 		case is:
 			go i.repeat(p, &found)
-		case err != nil: // this post stays under way, so that the run does not end by being sealed
-			p.end(fmt.Errorf("the row of the key could not be written: %w", err))
+		case err != nil:
+			err := fmt.Errorf("the row of the key could not be written: %w", err)
+			p.end(err)
+			if errors.Is(err, row.ErrCorrupt) { // else reading ends as well
+				i.posts.damaged.Store(err)
+				i.back(1, nil)
+			}
 		default:
-			ready = append(ready, of[row.Key])
+			ready = append(ready, of[posted.Key])
 		}
 	}
 	return ready

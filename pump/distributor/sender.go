@@ -347,6 +347,9 @@ func (r *intakeReader) Next(ctx context.Context) (source.Record, error) {
 	closed := r.closing
 	for len(r.batch) == 0 {
 		if closed == nil && r.posts.under.Load() == 0 {
+			if err, is := r.posts.damaged.Load().(error); is {
+				return source.Record{}, err
+			}
 			return source.Record{}, io.EOF
 		}
 		select {
