@@ -146,7 +146,7 @@ func TestANameIsKeptAnHourLongerThanItsRun(t *testing.T) {
 		}
 		for after, want := range []int{10, 7, 7, 7, 1} { // three runs with rows by time and indexes, an election
 			if after > 0 {
-				held := func(codec.RunID) bool { return after < 4 }
+				held := func(codec.RunID) bool { return after == 3 }
 				_, _, damage, err := runs.Retire(t.Context(), time.Now(), time.Now().Add(-NameKept), "", true, held)
 				must(t, err)
 				must(t, damage)
