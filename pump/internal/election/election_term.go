@@ -296,11 +296,12 @@ func (t *Term) write(v row.Version[electionRow], r request) (row.Version[electio
 // lease trust ends at the latest when a write of now would be too old, since others judge by this
 // write even if its answer never comes.
 func (t *Term) takeTimes(next *electionRow) {
-	options := t.options
-	options.retime() // without the lock: Times may ask what takes it
+	now := t.options
+	now.retime() // without the lock: Times may ask what takes it
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.options = options
+	// What others read without the lock stays as it is.
+	t.options.Beat, t.options.Lease, t.options.Margin = now.Beat, now.Lease, now.Margin
 	t.row.Timeout = t.options.timeout()
 	next.beat, next.lease, next.margin = t.options.Beat, t.options.Lease, t.options.Margin
 	if most := row.ClockOf(t.row.Table).Since(t.trusts) + t.options.trust(); most < t.trustFor {
