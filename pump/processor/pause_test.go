@@ -212,13 +212,17 @@ func TestAPausedProcessorPutsBackWhatItHasNotStarted(t *testing.T) {
 	})
 }
 
-// A get that is answered after the pause was seen.
+// A get that is answered after the pause was seen. What it brings is not even opened: else a message
+// that is damaged would be in quarantine by then.
 func TestWhatAGetBringsOfAPausedWorkloadGoesBack(t *testing.T) {
 	testworld.In(t, testworld.Plain, 1, 1, nil, func(t *testing.T, w *testworld.World) {
 		h := &begun{}
 		p := testworld.Begun(w, processor.New, "p", h, processor.Options{Visibility: 5 * time.Minute})
 		time.Sleep(4 * time.Second)
+		damaged := w.Text(4, nil, 0, 1)
+		damaged[len(damaged)-20] ^= 1
 		w.PutText("accounta", "work-00", w.Text(3, nil, 0, 1))
+		w.PutText("accounta", "work-00", damaged)
 		slow := w.Fault(azsim.Rule{Fault: azsim.DelayAfter, Delay: 9 * time.Second}, "GetMessages")
 		for slow.Hits() == 0 {
 			time.Sleep(10 * time.Millisecond)
@@ -226,12 +230,12 @@ func TestWhatAGetBringsOfAPausedWorkloadGoesBack(t *testing.T) {
 		pause(w)
 		time.Sleep(12 * time.Second)
 		slow.Remove()
-		if n := w.Visible("accounta", "work-00"); n != 1 || h.Tasks() > 0 {
+		if n := w.Visible("accounta", "work-00"); n != 2 || h.Tasks() > 0 {
 			t.Errorf("%d messages are visible, %d tasks were begun", n, h.Tasks())
 		}
 		resume(w)
 		w.Within(twoBeats, "all is done", func() bool { return h.Tasks() == 2 })
-		if s := p.End(); s.Envelopes != 2 || s.Passed > 0 {
+		if s := p.End(); s.Envelopes != 4 || s.Passed > 0 || s.Quarantined != 2 {
 			t.Errorf("%+v", s)
 		}
 	})
