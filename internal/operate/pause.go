@@ -150,7 +150,7 @@ func pauseText(c workloads.PauseChange) string {
 	switch working := len(c.Working); {
 	case c.Processors == 0:
 		return fmt.Sprintf("workload %s %s; no processor is there", name, paused)
-	case working == 0:
+	case working == 0 && c.Processors > 0:
 		return fmt.Sprintf("workload %s %s; no handler is at work", name, paused)
 	}
 	return fmt.Sprintf("workload %s %s; %s; tasks that have begun are finished", name, paused,
@@ -159,6 +159,9 @@ func pauseText(c workloads.PauseChange) string {
 
 // told says how many processors know.
 func told(processors, nudged int) string {
+	if processors < 0 {
+		return "who processes it could not be read; each processor sees it at its next look"
+	}
 	all := cli.Plural(int64(processors), "processor")
 	if nudged == processors {
 		return all + " told"

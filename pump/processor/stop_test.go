@@ -3,6 +3,7 @@ package processor_test
 import (
 	"context"
 	"encoding/binary"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -332,6 +333,24 @@ func TestTasksThatAStateHasNoRoomForAreTriedSeldomAndThenQuarantined(t *testing.
 		if !strings.Contains(w.Log.String(), "more than half") {
 			t.Error("nothing was said when the state was half full")
 		}
+	})
+}
+
+// A task whose contribution makes a state that cannot be stored (JSON has no NaN) is quarantined like
+// one that a state has no room for, and holds no other up.
+func TestATaskWhoseStateCannotBeStoredIsQuarantined(t *testing.T) {
+	testworld.In(t, testworld.Once, 1, 2, nil, func(t *testing.T, w *testworld.World) {
+		w.PutTasks(testworld.SomeSegment, 0)
+		w.PutTasks(testworld.SomeSegment, 1)
+		h := &reduce.Reducer[float64, float64]{
+			Name: "logs", Fold: func(sum *float64, d float64) { *sum += d },
+			Map: func(_ context.Context, task *pump.Task) (float64, error) { return math.Log(float64(task.N) - 0.5), nil },
+		}
+		p := testworld.Begun(w, processor.New, "p", h.Handler(), processor.Options{})
+		time.Sleep(2 * time.Hour)
+		w.ExpectBook(1, 1)
+		proof.Same(t, w.Left(), 0, "messages are left")
+		p.End()
 	})
 }
 

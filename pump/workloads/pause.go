@@ -24,10 +24,10 @@ type PauseChange struct {
 	// empty without a pause.
 	Since *time.Time `json:"since"`
 	By    string     `json:"by"`
-	// Processors is how many live processors there are, Nudged how many of them took the hint to look
-	// at once; the others look by themselves. Working names the processors that may still work: their
-	// last beat does not say yet that they start nothing and have no handler at work. It is never
-	// null, and empty after a resume.
+	// Processors is how many live processors there are, -1 if that could not be read, Nudged how many
+	// of them took the hint to look at once; the others look by themselves. Working names the
+	// processors that may still work: their last beat does not say yet that they start nothing and
+	// have no handler at work. It is never null, and empty after a resume.
 	Processors int      `json:"processors"`
 	Nudged     int      `json:"nudged"`
 	Working    []string `json:"working"`
@@ -93,7 +93,7 @@ func setPause(
 	if err != nil {
 		return PauseChange{}, nil, err
 	}
-	c := PauseChange{Workload: w.Name, Changed: changed, Working: []string{}}
+	c := PauseChange{Workload: w.Name, Changed: changed, Processors: -1, Working: []string{}}
 	c.stands(w.Paused)
 	if view := viewOf(ctx, s); view != nil {
 		c.of(view)

@@ -28,8 +28,8 @@ type PartChange struct {
 	// empty without a pause.
 	Since *time.Time `json:"since"`
 	By    string     `json:"by"`
-	// Processors is how many live processors there are, Nudged how many of them took the hint to
-	// look at once; the others look by themselves.
+	// Processors is how many live processors there are, -1 if that could not be read, Nudged how
+	// many of them took the hint to look at once; the others look by themselves.
 	Processors int `json:"processors"`
 	Nudged     int `json:"nudged"`
 }
@@ -100,7 +100,7 @@ func setPart(
 	if err != nil {
 		return c, err
 	}
-	c.Workload, c.Key, c.Changed = w.Name, string(mark.Key), changed
+	c.Workload, c.Key, c.Changed, c.Processors = w.Name, string(mark.Key), changed, -1
 	if p := w.PausedParts.Find(mark); p != nil {
 		c.Paused, c.Since, c.By = true, new(p.Since.UTC()), p.By
 	}

@@ -78,6 +78,11 @@ func TestAPauseThatWaitsKnowsThatNoHandlerIsAtWork(t *testing.T) {
 		if c, err = pause(); err == nil || !c.Paused {
 			t.Errorf("what cannot be read says that nobody works: %+v, %v", c, err)
 		}
+		c, err = workloads.Resume(t.Context(), w.Operator())
+		part, partErr := workloads.PausePart(t.Context(), w.Operator(), workloads.Part{Key: []byte("k")}, "me")
+		if err != nil || partErr != nil || c.Processors != -1 || part.Processors != -1 {
+			t.Errorf("of what cannot be read it says %+v, %v, %+v, %v", c, err, part, partErr)
+		}
 		p.End()
 	})
 }

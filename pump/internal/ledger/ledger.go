@@ -25,7 +25,7 @@ var (
 	// ErrLedgerFull: what is to be recorded does not fit into what a segment may have stored.
 	ErrLedgerFull = errors.New("the segment's ledger is full")
 	// ErrStateFull is an [ErrLedgerFull] about the reducer's state: these contributions would make it
-	// too large. Others may fit.
+	// too large, or such that it cannot be stored. Others may fit.
 	ErrStateFull = fmt.Errorf("%w: there is no room for its reducer's state", ErrLedgerFull)
 	// ErrTooManyRuns: a segment has the most live runs. It is an ErrLedgerFull that passes as runs
 	// end.

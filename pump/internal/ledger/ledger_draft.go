@@ -75,7 +75,7 @@ const (
 func travels(n int) int { return n/3*4 + 8 }
 
 // draft records entries, or takes out finished runs; either also takes out the names of deleted
-// foreign messages. It is ErrLedgerFull if the result does not fit; other errors are the State's.
+// foreign messages. It is ErrLedgerFull if the result does not fit, or its State cannot store it.
 func (l *Ledger) draft(
 	segment uint32, m *image, entries []*Entry, with *doneWith, deleted ...string,
 ) (*draft, error) {
@@ -311,7 +311,7 @@ func (d *draft) account(segment uint32, changes block) error {
 func (d *draft) store(segment uint32, s State, changes block) error {
 	raw, err := s.Store(d.state)
 	if err != nil {
-		return fmt.Errorf("segment %d: the reducer's state cannot be stored: %w", segment, err)
+		return fmt.Errorf("segment %d: %w, which cannot be stored: %w", segment, ErrStateFull, err)
 	}
 	if raw == nil {
 		raw = []byte{}
