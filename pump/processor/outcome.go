@@ -26,7 +26,8 @@ func (p *workers) recordOutcome(
 	v, after := verdictOf(ctx, err)
 	if waited := !d.Header.NotNow.First.IsZero(); v > message.Finished || waited {
 		fresh := !waited && d.Header.Attempt == 0
-		v, after = r.notNows.judge(&d.Tasks[i], v, after, err, began, fresh)
+		sent := d.AsSent(i)
+		v, after = r.notNows.judge(&sent, v, after, err, began, fresh)
 	}
 	switch v {
 	case message.Finished:
@@ -133,10 +134,9 @@ func (f *failures) note(
 	if kind == "" {
 		return
 	}
-	t := d.Tasks[i]
-	t.ID = strings.Clone(t.ID) // the buffer is used again
+	t := d.AsSent(i)
 	key := string(t.Key)
-	t.Key, t.Body, t.Trace = nil, nil, nil
+	t.Key, t.Trace = nil, nil // their buffer is used again
 	if v != message.NotNow {
 		f.mu.Lock()
 		f.last = time.Now()

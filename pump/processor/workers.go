@@ -299,7 +299,8 @@ func (s *worker) task() string {
 	if s.d == nil {
 		return ""
 	}
-	return taskName(&s.d.Tasks[s.d.At(s.from)])
+	sent := s.d.AsSent(s.d.At(s.from))
+	return taskName(&sent)
 }
 
 // says logs that handlers are overdue; this worker's is the oldest.

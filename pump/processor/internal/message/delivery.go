@@ -238,6 +238,23 @@ func (d *Delivery) Name(i int) string {
 	return d.Foreign
 }
 
+// AsSent is a task as it was sent, without its body, for what is said of it.
+func (d *Delivery) AsSent(i int) pump.Task {
+	h := &d.Header
+	t := pump.Task{
+		Run: h.Run, Segment: h.Segment, Attempt: int(h.Attempt) + 1, Foreign: d.Name(i), Key: d.Key,
+	}
+	if d.Env != nil {
+		from := &d.Env.Tasks[i]
+		t.N, t.Trace = from.N, from.Trace
+		t.Key = shardmap.KeyOf(from.Key, from.Body, h.Segment, d.Segments)
+		if h.Run != (pump.RunID{}) { // else it is Foreign
+			t.ID = string(from.ID)
+		}
+	}
+	return t
+}
+
 // Restore sets the fields that name a task as they were sent.
 func (d *Delivery) Restore(i int) {
 	t := &d.Tasks[i]
@@ -293,7 +310,7 @@ func (d *Delivery) TaskAttrs(task int, handled trace.SpanContext) []any {
 	if task < 0 || task >= len(d.Tasks) {
 		return a
 	}
-	t := &d.Tasks[task]
+	t := d.AsSent(task)
 	a = append(a, "n", t.N, "attempt", t.Attempt)
 	if !handled.IsSampled() {
 		handled, _ = codec.DecodeTrace(t.Trace)
