@@ -22,7 +22,8 @@ func TestALogLineNamesTheSpanOfATask(t *testing.T) {
 	sent := codec.EncodeTrace(of(2, trace.FlagsSampled))
 	d := &Delivery{
 		Queue: &queues.Queue{Account: &queues.Account{}},
-		Tasks: []pump.Task{{}, {Trace: sent}, {Trace: []byte("damaged")}},
+		Tasks: make([]pump.Task, 3), // handlers have written over them
+		Env:   &codec.Envelope{Tasks: []codec.Task{{}, {Trace: sent}, {Trace: []byte("damaged")}}},
 	}
 	for _, c := range []struct {
 		task    int
