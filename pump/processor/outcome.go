@@ -24,9 +24,10 @@ func (p *workers) recordOutcome(
 ) {
 	r := p.r
 	v, after := verdictOf(ctx, err)
+	var sent pump.Task
 	if waited := !d.Header.NotNow.First.IsZero(); v > message.Finished || waited {
 		fresh := !waited && d.Header.Attempt == 0
-		sent := d.AsSent(i)
+		sent = d.AsSent(i)
 		v, after = r.notNows.judge(&sent, v, after, err, began, fresh)
 	}
 	switch v {
@@ -42,7 +43,7 @@ func (p *workers) recordOutcome(
 		r.Counts.NotNow.Add(1)
 	}
 	if v > message.Finished {
-		r.failures.note(d, i, v, err, span)
+		r.failures.note(d, i, sent, v, err, span)
 	}
 	if d.Outcomes.End(i, v, after, err) {
 		d.Settler.Add(d)
@@ -128,13 +129,12 @@ var kinds = map[message.Verdict]string{
 // note takes one failure. The log names the first task of each kind at once, and then one every ten
 // seconds, with their number: a million failures do not drown the log.
 func (f *failures) note(
-	d *message.Delivery, i int, v message.Verdict, err error, span trace.SpanContext,
+	d *message.Delivery, i int, t pump.Task, v message.Verdict, err error, span trace.SpanContext,
 ) {
 	kind := kinds[v]
 	if kind == "" {
 		return
 	}
-	t := d.AsSent(i)
 	key := string(t.Key)
 	t.Key, t.Trace = nil, nil // their buffer is used again
 	if v != message.NotNow {

@@ -23,10 +23,9 @@ import (
 // one processor to the next; [Reducer.States] reads all states. All tasks of a key are in the state
 // of the key's segment. A state may take 1 MiB compressed and 16 MiB before that. Tasks that do not
 // fit, or make a state that Encode refuses, wait before Map, are tried less and less often, and go
-// into quarantine as
-// [codec.ReasonStateFull] when results have been refused for an hour. The log, the metric
-// state_used and readiness tell of a full state, and the log already of a half-full one. A state
-// that grows with the number of tasks, and not of the things that they are about, belongs
+// into quarantine as [codec.ReasonStateFull] when results have been refused for an hour. The log,
+// the metric state_used and readiness tell of a full state, and the log already of a half-full one.
+// A state that grows with the number of tasks, and not of the things that they are about, belongs
 // elsewhere. A state is written whenever tasks of its segment are recorded, so a small one is
 // cheaper.
 //

@@ -75,7 +75,8 @@ const (
 func travels(n int) int { return n/3*4 + 8 }
 
 // draft records entries, or takes out finished runs; either also takes out the names of deleted
-// foreign messages. It is ErrLedgerFull if the result does not fit, or its State cannot store it.
+// foreign messages. It is ErrLedgerFull if the result does not fit, or the State cannot store it;
+// other errors are of reading the state that is there.
 func (l *Ledger) draft(
 	segment uint32, m *image, entries []*Entry, with *doneWith, deleted ...string,
 ) (*draft, error) {

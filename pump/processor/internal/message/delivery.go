@@ -238,7 +238,8 @@ func (d *Delivery) Name(i int) string {
 	return d.Foreign
 }
 
-// AsSent is a task as it was sent, without its body, for what is said of it.
+// AsSent is a task as it was sent, without its body, for what is said of it. Key and Trace are
+// slices of the message.
 func (d *Delivery) AsSent(i int) pump.Task {
 	h := &d.Header
 	t := pump.Task{
